@@ -1,0 +1,30 @@
+# Every library is a Debian package; tools/packages/ lists them for the set-up.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(tomlplusplus QUIET)
+find_package(Boost 1.74 REQUIRED)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+if(NOT TARGET tomlplusplus::tomlplusplus)
+  pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET GLOBAL tomlplusplus)
+  add_library(tomlplusplus::tomlplusplus ALIAS PkgConfig::tomlplusplus)
+endif()
+pkg_check_modules(systemc REQUIRED systemc)
+
+# Debian's SystemC is built as C++17; the ABI check of its headers must be told so (it compares the
+# value of __cplusplus). SystemC's headers are not ours to warn about.
+add_library(orrery_systemc INTERFACE)
+target_include_directories(orrery_systemc SYSTEM INTERFACE ${systemc_INCLUDE_DIRS})
+target_compile_definitions(orrery_systemc INTERFACE SC_CPLUSPLUS=201703L SC_INCLUDE_DYNAMIC_PROCESSES)
+target_link_libraries(orrery_systemc INTERFACE ${systemc_LINK_LIBRARIES} Threads::Threads)
+
+if(ORRERY_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()
+if(ORRERY_BUILD_BENCH)
+  find_package(benchmark REQUIRED)
+endif()

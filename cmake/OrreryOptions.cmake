@@ -1,0 +1,29 @@
+# Language level and warnings, for every target of the project.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(ORRERY_CCACHE ccache)
+if(ORRERY_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${ORRERY_CCACHE}")
+  set(CMAKE_C_COMPILER_LAUNCHER "${ORRERY_CCACHE}")
+endif()
+
+add_library(orrery_warnings INTERFACE)
+target_compile_options(orrery_warnings INTERFACE
+  -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual -Wundef
+  -Wcast-align -Wimplicit-fallthrough)
+
+if(ORRERY_SANITIZE)
+  add_compile_options(-fsanitize=${ORRERY_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${ORRERY_SANITIZE})
+endif()
+if(ORRERY_COVERAGE)
+  add_compile_options(--coverage)
+  add_link_options(--coverage)
+endif()

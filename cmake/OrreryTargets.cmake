@@ -1,0 +1,34 @@
+# orrery_library(name SOURCES … LINK …): a static library target of one folder, alias Orrery::name.
+function(orrery_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  add_library(orrery_${name} STATIC ${ARG_SOURCES})
+  add_library(Orrery::${name} ALIAS orrery_${name})
+  set_target_properties(orrery_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(orrery_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/orrery>)
+  target_compile_features(orrery_${name} PUBLIC cxx_std_20)
+  target_link_libraries(orrery_${name} PUBLIC ${ARG_LINK} PRIVATE $<BUILD_INTERFACE:orrery_warnings> ${ARG_PRIVATE_LINK})
+endfunction()
+
+# orrery_test(name SOURCES … LINK … [LABEL quick|guest|full] [TIMEOUT s]): a GoogleTest program;
+# every TEST is a ctest of its own process.
+function(orrery_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL quick)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest_main orrery_warnings)
+  gtest_discover_tests(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} DISCOVERY_TIMEOUT 60)
+endfunction()
+
+# orrery_bench(name SOURCES … LINK …): a Google Benchmark program.
+function(orrery_bench name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} benchmark::benchmark_main orrery_warnings)
+endfunction()
