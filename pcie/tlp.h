@@ -146,6 +146,7 @@ struct Tlp {
 
  private:
   friend class TlpPool;
+  friend struct TlpRelease;
   static constexpr std::size_t inline_bytes = 512;
   alignas(16) std::array<std::byte, inline_bytes> inline_;
   std::unique_ptr<std::byte[]> large_;    // payloads over inline_bytes; kept for reuse

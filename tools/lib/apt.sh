@@ -134,10 +134,13 @@ pool_plan() {
 
 deb_ok() { [ "$(stat -c %s "$DEBS/$1" 2>/dev/null)" = "$2" ] && printf '%s  %s\n' "$3" "$DEBS/$1" | sha256sum --status -c; }
 
-# pool_fetch POOL WHAT PLANFILE PACKAGE...: download what the plan names and the cache lacks.
-pool_fetch() {
-    local pool=$1 what=$2 plan=$3 file size sha total=0 count=0 bytes=0
-    shift 3
+# pool_fetch POOL WHAT PLANFILE PACKAGE...: download what the plan names and the cache lacks: the
+# packages with all that they depend on, or (pool_fetch_alone) only the packages themselves.
+pool_fetch() { pool_fetch_by closure "$@"; }
+pool_fetch_alone() { pool_fetch_by alone "$@"; }
+pool_fetch_by() {
+    local mode=$1 pool=$2 what=$3 plan=$4 file size sha total=0 count=0 bytes=0
+    shift 4
     while read -r file size sha; do
         total=$((total + 1))
         deb_ok "$file" "$size" "$sha" && continue
@@ -152,7 +155,7 @@ pool_fetch() {
     fi
     need_space "$DEBS" $((bytes / 1000000 + 50)) "$what"
     say "    $total packages, $count to fetch, $(mib "$bytes")"
-    retry "$what" pool_download "$pool" "$count" "$@" || die \
+    retry "$what" pool_download "$mode" "$pool" "$count" "$@" || die \
         "$what can't be fetched from the mirror that apt uses here" \
         "what has arrived is kept in $DEBS; run the command again to go on from there"
     while read -r file size sha; do
@@ -163,13 +166,20 @@ pool_fetch() {
 
 # shellcheck disable=SC2016  # awk's own variables
 pool_download() {
-    local pool=$1 count=$2 log
-    shift 2
+    local mode=$1 pool=$2 count=$3 log command
+    shift 3
+    case $mode in
+    closure) command=(-y --download-only install) ;;
+    alone) command=(download) ;;
+    esac
     log="$(pool_dir "$pool")/download.log"
-    # One line per package as it arrives: a silent minute looks like a hang.
-    pool_apt "$pool" apt-get -y -q --download-only install "$@" 2>&1 | tee "$log" | awk -v n="$count" '
-        /^Get:[0-9]+ / { i++; size = $(NF - 1) " " $NF; gsub(/[\[\]]/, "", size)
-                         printf "    [%d/%d] %s %s, %s\n", i, n, $(NF - 5), $(NF - 2), size; fflush(); next }
+    # Large packages and every twentieth get a line as they arrive: a silent minute looks like a hang.
+    # `download` writes to the working folder.
+    (cd "$DEBS" && pool_apt "$pool" apt-get -q "${command[@]}" "$@") 2>&1 | tee "$log" | awk -v n="$count" '
+        /^Get:[0-9]+ / { i++; unit = $NF; number = $(NF - 1); gsub(/[\[\]]/, "", unit); gsub(/[\[\]]/, "", number)
+                         if (unit == "MB" || (unit == "kB" && number >= 2000) || i % 20 == 0 || i == n) {
+                             printf "    [%d/%d] %s %s, %s %s\n", i, n, $(NF - 4), $(NF - 2), number, unit; fflush() }
+                         next }
         /^(Err|E|W):/  { print "    " $0; fflush() }'
 }
 

@@ -108,6 +108,7 @@ artifact_ready() { [ "$(cat "$ORRERY_CACHE/$1/.stamp" 2>/dev/null)" = "$2" ]; }
 verify_artifact() {
     local out
     [ -f "$ORRERY_CACHE/$1/.files.sha256" ] || return 1
+    [ -s "$ORRERY_CACHE/$1/.files.sha256" ] || return 0
     if ! out=$(cd "$ORRERY_CACHE/$1" && sha256sum --quiet -c .files.sha256 2>&1); then
         warn "$ORRERY_CACHE/$1 has changed since it was made:"
         sed 's/^/  /' <<<"$out" >&2

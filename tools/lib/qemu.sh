@@ -48,7 +48,7 @@ W
 setup_qemu() {
     local key tmp plan own version f
     key=$(qemu_key)
-    artifact_ready qemu "$key" && return 0
+    artifact_ready qemu "$key" && [ -x "$ORRERY_CACHE/qemu/bin/qemu-system-x86_64" ] && return 0
     if own=$(own_qemu); then
         step "QEMU: using this machine's $own"
         tmp=$(begin_artifact qemu)
@@ -62,7 +62,7 @@ setup_qemu() {
         return 0
     fi
     pool_open trixie
-    step "QEMU: fetching Debian's package from trixie-backports (none of version 10.1 or newer is installed here)"
+    step "QEMU: fetching Debian's package from trixie-backports (this machine has no complete QEMU of version 10.1 or newer)"
     plan="$ORRERY_CACHE/.plan.qemu"
     pool_plan trixie "${QEMU_PACKAGES[@]}" >"$plan"
     pool_fetch trixie "QEMU and its libraries" "$plan" "${QEMU_PACKAGES[@]}"
