@@ -204,8 +204,9 @@ class TlpSink {
  public:
   // Hands the TLP over; it becomes the receiver's `delay` after now (an annotated delay as in TLM-2.0
   // timing; always 0 in functional mode). Successive calls on one sink come with non-decreasing
-  // now + delay. The receiver accepts every TLP: back-pressure is the transmitter's credit accounting.
-  virtual void receive(TlpPtr tlp, Picoseconds delay) = 0;
+  // now + delay. The receiver takes every TLP; the result says how long after now it has left the
+  // sender's hands (a link: the end of its serialisation), so that a requester can pace itself.
+  virtual Picoseconds receive(TlpPtr tlp, Picoseconds delay) = 0;
 
  protected:
   ~TlpSink() = default;
