@@ -63,7 +63,7 @@ pool_open() {
         printf 'deb [arch=amd64 signed-by=%s] %s %s main\n' "$keyring" "$mirror" "$suite"
     done >"$dir/sources.list"
     # QEMU from backports (the release's is older than 10.1), with the firmware built for it.
-    printf 'Package: qemu-* seabios ovmf\nPin: release n=trixie-backports\nPin-Priority: 900\n' >"$dir/preferences"
+    printf 'Package: qemu-system-* qemu-utils seabios ovmf\nPin: release n=trixie-backports\nPin-Priority: 900\n' >"$dir/preferences"
     # The machine's own apt.conf.d still applies (proxies, certificates); its hooks don't, they
     # belong to the machine's state.
     cat >"$dir/apt.conf" <<CONF
@@ -177,7 +177,7 @@ pool_download() {
     # `download` writes to the working folder.
     (cd "$DEBS" && pool_apt "$pool" apt-get -q "${command[@]}" "$@") 2>&1 | tee "$log" | awk -v n="$count" '
         /^Get:[0-9]+ / { i++; unit = $NF; number = $(NF - 1); gsub(/[\[\]]/, "", unit); gsub(/[\[\]]/, "", number)
-                         if (unit == "MB" || (unit == "kB" && number >= 2000) || i % 20 == 0 || i == n) {
+                         if (unit == "MB" || (unit == "kB" && number + 0 >= 2000) || i % 20 == 0 || i == n) {
                              printf "    [%d/%d] %s %s, %s %s\n", i, n, $(NF - 4), $(NF - 2), number, unit; fflush() }
                          next }
         /^(Err|E|W):/  { print "    " $0; fflush() }'
