@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a guest recognises Orrery's functions. C and C++: shared by the models and by in-guest programs.
+ *
+ * Vendor 0x1234 is the id that QEMU's own educational devices use; it is assigned to nobody.
+ */
+#ifndef ORRERY_SYSTEMC_MODELS_DEVICE_IDENTITY_H
+#define ORRERY_SYSTEMC_MODELS_DEVICE_IDENTITY_H
+
+#include <stdint.h>
+
+#define ORRERY_PCI_VENDOR 0x1234u
+#define ORRERY_PCI_DEVICE_GPU 0x0e10u
+#define ORRERY_PCI_DEVICE_RNIC 0x0e20u
+#define ORRERY_PCI_CLASS_GPU 0x030200u  /* 3D controller */
+#define ORRERY_PCI_CLASS_RNIC 0x020000u /* Ethernet controller */
+
+/* Device serial number (PCIe Base 6.3 section 7.9.3), an EUI-64 with the "locally administered" bit:
+ *   63:56  0x02
+ *   55:40  0x4f52
+ *   39:32  kind: 1 GPU, 2 RNIC
+ *   31:16  server number of the platform
+ *   15:0   index of the device within its kind, as the configuration names it (gpu3, rnic0)
+ */
+#define ORRERY_SERIAL_PREFIX 0x024f52u
+#define ORRERY_SERIAL_KIND_GPU 1u
+#define ORRERY_SERIAL_KIND_RNIC 2u
+
+static inline uint64_t orrery_serial(unsigned kind, unsigned server, unsigned index) {
+  return ((uint64_t)ORRERY_SERIAL_PREFIX << 40) | ((uint64_t)(kind & 0xffu) << 32) |
+         ((uint64_t)(server & 0xffffu) << 16) | (index & 0xffffu);
+}
+
+#endif
