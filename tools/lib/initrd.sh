@@ -17,7 +17,7 @@ initrd_key() {
 # archives may be joined.
 pack_cpio() {
     find "$1" -exec touch -h -d @0 {} +
-    (cd "$1" && find . -mindepth 1 -print0 | sort -z |
+    (cd "$1" && find . -print0 | sort -z |
         hosttool cpio --null --create --format=newc --reproducible --owner=0:0 --quiet)
 }
 
@@ -65,12 +65,25 @@ setup_initrd_base() {
     rm -f "$root/etc/profile.d/"*
     "$root/usr/sbin/ldconfig" -r "$root" || explain_failure "ldconfig for the guest userland"
     rm -rf "$root/var/cache"
+    check_libraries "$root"
     find "$root" -name '*.pyc' -delete
     chmod 1777 "$root/tmp" "$root/var/tmp"
     pack_cpio "$root" >"$tmp/base.cpio" || explain_failure "packing the guest userland"
     rm -rf "$root"
     finish_artifact images/base "$tmp" "$key"
     say "    $(size_of "$ORRERY_CACHE/images/base/base.cpio")"
+}
+
+# Pruning, or a new version of a package, could take a library from a program: found here rather than
+# in a guest.
+check_libraries() {
+    local root=$1 lib="$1/usr/lib/x86_64-linux-gnu" lost
+    lost=$(find "$root/usr/bin" "$root/usr/sbin" "$root/usr/lib/openssh" "$lib/libibverbs" -type f -print |
+        while read -r file; do
+            "$root/usr/lib64/ld-linux-x86-64.so.2" --library-path "$lib" --list "$file" 2>/dev/null |
+                sed -n "s|^[[:space:]]*\\(.*\\) => not found|\\1 of ${file#"$root"}|p"
+        done)
+    [ -z "$lost" ] || die "the guest userland lacks libraries that its programs need (see guests/initrd/prune.txt):" "$lost"
 }
 
 # modules_closure KERNELDIR: the paths (from lib/modules/<release>) of the wanted modules with all
