@@ -8,6 +8,7 @@
 DEBS="$ORRERY_CACHE/debs"
 
 # The mirror that this machine already uses for Debian, so that a local mirror or proxy keeps working.
+# shellcheck disable=SC2016 # apt's own placeholder
 debian_mirror() {
     local uri
     uri=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' 'Origin: Debian' 2>/dev/null |
@@ -126,7 +127,7 @@ pool_plan() {
     none="$(pool_dir "$pool")/none"
     mkdir -p "$none/partial"
     if ! plan=$(pool_apt "$pool" apt-get -o Dir::Cache::archives="$none" --print-uris -qq install "$@" 2>&1); then
-        sed 's/^/    /' <<<"$plan" >&2
+        printf '    %s\n' "${plan//$'\n'/$'\n'    }" >&2
         die "Debian ($(pool_suites "$pool")) has no installable set of: $*"
     fi
     sed -nE "s/^'[^']*' ([^ ]+) ([0-9]+) SHA256:([0-9a-f]{64})\$/\1 \2 \3/p" <<<"$plan" | sort

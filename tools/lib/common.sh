@@ -60,7 +60,8 @@ explain_failure() {
 }
 
 make_cache() {
-    mkdir -p "$ORRERY_CACHE" 2>/dev/null && [ -w "$ORRERY_CACHE" ] || die \
+    if mkdir -p "$ORRERY_CACHE" 2>/dev/null && [ -w "$ORRERY_CACHE" ]; then return 0; fi
+    die \
         "the cache folder $ORRERY_CACHE can't be written" \
         "make it writable for $(id -un), or choose another with ORRERY_CACHE=/some/folder"
 }
@@ -91,8 +92,8 @@ begin_artifact() {
 # finish_artifact NAME TMP KEY: record the hash of every file, then the key, then move into place.
 finish_artifact() {
     local name=$1 tmp=$2 key=$3 old
-    (cd "$tmp" && find . -type f ! -name .stamp ! -name .files.sha256 -print0 | sort -z |
-        xargs -0 -r sha256sum >.files.sha256) || explain_failure "recording the hashes of $name"
+    (cd "$tmp" && find . -type f ! -name .stamp -print0 | sort -z | xargs -0 -r sha256sum) >"$tmp.sha256" || explain_failure "recording the hashes of $name"
+    mv "$tmp.sha256" "$tmp/.files.sha256"
     printf '%s\n' "$key" >"$tmp/.stamp"
     mkdir -p "$(dirname "$ORRERY_CACHE/$name")"
     old="$ORRERY_CACHE/.tmp.old"
@@ -111,7 +112,7 @@ verify_artifact() {
     [ -s "$ORRERY_CACHE/$1/.files.sha256" ] || return 0
     if ! out=$(cd "$ORRERY_CACHE/$1" && sha256sum --quiet -c .files.sha256 2>&1); then
         warn "$ORRERY_CACHE/$1 has changed since it was made:"
-        sed 's/^/  /' <<<"$out" >&2
+        printf '  %s\n' "${out//$'\n'/$'\n'  }" >&2
         return 1
     fi
 }
