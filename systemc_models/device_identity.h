@@ -22,13 +22,12 @@
  *   31:16  server number of the platform
  *   15:0   index of the device within its kind, as the configuration names it (gpu3, rnic0)
  */
-#define ORRERY_SERIAL_PREFIX 0x024f52u
+#define ORRERY_SERIAL_PREFIX UINT64_C(0x024f52)
 #define ORRERY_SERIAL_KIND_GPU 1u
 #define ORRERY_SERIAL_KIND_RNIC 2u
 
-static inline uint64_t orrery_serial(unsigned kind, unsigned server, unsigned index) {
-  return ((uint64_t)ORRERY_SERIAL_PREFIX << 40) | ((uint64_t)(kind & 0xffu) << 32) |
-         ((uint64_t)(server & 0xffffu) << 16) | (index & 0xffffu);
+static inline uint64_t orrery_serial(uint64_t kind, uint64_t server, uint64_t index) {
+  return (ORRERY_SERIAL_PREFIX << 40) | ((kind & 0xffu) << 32) | ((server & 0xffffu) << 16) | (index & 0xffffu);
 }
 
 #endif

@@ -64,6 +64,7 @@
 #define ORRERY_GPU_STATUS_IDLE 1u /* every command up to TAIL is complete */
 #define ORRERY_GPU_STATUS_BUSY 2u
 #define ORRERY_GPU_STATUS_ERROR 3u /* halted: only an engine reset or a function reset leaves it */
+/* No DMA starts in ERROR, and none is outstanding, but for a command that a bad doorbell interrupted. */
 
 /* ---- Error record: valid while STATUS is ERROR ---- */
 #define ORRERY_GPU_ERROR_CODE 0x0080u       /* 32: ORRERY_GPU_ERROR_* */
@@ -73,13 +74,15 @@
 #define ORRERY_GPU_ERROR_TAG 0x0094u        /* 32: `tag` of the failing command, 0 if none was fetched */
 
 #define ORRERY_GPU_ERROR_NONE 0u
-#define ORRERY_GPU_ERROR_RING_CONFIG 1u /* base not 64-byte aligned or wrapping, or size out of range; ADDRESS = base \
-                                         */
-#define ORRERY_GPU_ERROR_DOORBELL 2u    /* engine disabled, or TAIL - HEAD > ring size; ADDRESS = the value written */
-#define ORRERY_GPU_ERROR_RING_FETCH 3u  /* a command could not be read */
-#define ORRERY_GPU_ERROR_OPCODE 4u      /* unknown opcode; ADDRESS = opcode */
-#define ORRERY_GPU_ERROR_FIELD 5u       /* unknown flag, flag not allowed, reserved field not 0, vector out of range */
-#define ORRERY_GPU_ERROR_LENGTH 6u      /* 0, not a multiple of the element size, or not 0 where 0 is due */
+#define ORRERY_GPU_ERROR_RING_CONFIG                                               \
+  1u /* base not 64-byte aligned or wrapping, or size out of range; ADDRESS = base \
+      */
+#define ORRERY_GPU_ERROR_DOORBELL \
+  2u /* engine disabled, or more than the ring holds, or less than TAIL; ADDRESS = the value written */
+#define ORRERY_GPU_ERROR_RING_FETCH 3u /* a command could not be read */
+#define ORRERY_GPU_ERROR_OPCODE 4u     /* unknown opcode; ADDRESS = opcode */
+#define ORRERY_GPU_ERROR_FIELD 5u      /* unknown flag, flag not allowed, reserved field not 0, vector out of range */
+#define ORRERY_GPU_ERROR_LENGTH 6u     /* 0, not a multiple of the element size, or not 0 where 0 is due */
 #define ORRERY_GPU_ERROR_ADDRESS_RANGE \
   7u                                   /* own memory exceeded, or a bus address range that wraps; ADDRESS = operand */
 #define ORRERY_GPU_ERROR_ALIGNMENT 8u  /* operand of a reduce or fence not aligned to its element; ADDRESS = operand */
