@@ -20,6 +20,20 @@ using BarDescriptions = std::array<BarDescription, bar_count>;
 // prefetchable BAR that isn't 64-bit (the last two limits of endpoints: §7.5.1.2.1).
 void define_bars(ConfigSpace& space, const BarDescriptions& bars);
 
+// The same for six registers anywhere (the VF BARs of SR-IOV), none smaller than `smallest` bytes.
+// `what` names the registers in an error message.
+void define_bars_at(ConfigSpace& space, std::uint32_t offset, const BarDescriptions& bars, std::uint64_t smallest,
+                    ConfigWatch watch, const char* what);
+
+// One BAR as the registers show it.
+struct BarRegister {
+  std::uint64_t base = 0;  // what was written, flags taken off
+  std::uint64_t size = 0;  // bytes; 0: no BAR here (or the upper half of one)
+  bool is_64bit = false;
+  bool assigned = false;   // base is an address, see BarSet
+};
+[[nodiscard]] BarRegister bar_register(const ConfigSpace& space, std::uint32_t offset);
+
 // Which BAR of a function claims a memory address.
 //
 // A BAR claims while memory decode is enabled (command register, D0) and its register holds an address:

@@ -47,7 +47,7 @@ struct MsixCapability {
 // Device/Port Type (§7.5.3.2).
 enum class PortType : std::uint8_t { endpoint = 0, root_port = 4, switch_upstream = 5, switch_downstream = 6 };
 
-// §7.5.3, version 2.
+// §7.5.3, version 2. Link Disable and Retrain Link read 0: the link trains once, see set_link_status().
 struct PciExpressCapability {
   PortType type = PortType::endpoint;
   unsigned max_payload = 512;          // supported, bytes: 128 … 4096, power of two; reset value of MPS is 128
@@ -99,7 +99,8 @@ struct AtsCapability {
   bool relaxed_ordering = false;
 };
 
-// §9.3.3. VF BARs are sized like BARs; each holds NumVFs times the size given here.
+// §9.3.3. VF BARs are sized like BARs; each holds NumVFs times the size given here, at least 4096 bytes.
+// The only system page size is 4 KiB.
 struct SriovCapability {
   std::uint16_t total_vfs = 0;  // 1 … 65535; InitialVFs is the same
   std::uint16_t first_vf_offset = 1;
@@ -184,6 +185,7 @@ struct SriovState {
   std::uint16_t first_vf_offset = 0;
   std::uint16_t vf_stride = 0;
   std::array<std::uint64_t, bar_count> vf_bar_base{};  // of VF 0; 0: not assigned, or the sizing pattern
+  std::array<std::uint64_t, bar_count> vf_bar_size{};  // bytes per VF; 0: no such BAR
 };
 [[nodiscard]] SriovState sriov_state(const ConfigSpace& space);
 
@@ -218,10 +220,13 @@ enum class CorrectableError : std::uint8_t {
 // Which error message a function sends to the root complex for an error, if any.
 enum class ErrorMessage : std::uint8_t { none, correctable, non_fatal, fatal };
 
-// Records an error as §6.2.6 says: Device Status; with AER the status bit and, for the first unmasked
-// one that isn't logged yet, First Error Pointer and header log. `header` is the offending TLP's header
-// (4 DWs, byte 0 of the wire in bits 31:24) or null. Returns the message that the controls let through.
-ErrorMessage report_error(ConfigSpace& space, UncorrectableError error, const std::array<std::uint32_t, 4>* header);
+// Records an error as §6.2.5 says: Device Status; with AER the status bits and, for an unmasked error while
+// no other is logged, First Error Pointer and header log. `header` is the offending TLP's header (4 DWs,
+// byte 0 of the wire in bits 31:24) or null. `advisory`: a completion tells the requester already
+// (§6.2.3.2.4: a non-posted request answered with UR or CA), so that at most a correctable message goes out.
+// Returns the message that the controls let through; sending it is the caller's.
+ErrorMessage report_error(ConfigSpace& space, UncorrectableError error, const std::array<std::uint32_t, 4>* header,
+                          bool advisory = false);
 ErrorMessage report_error(ConfigSpace& space, CorrectableError error);
 
 }  // namespace orrery::pcie

@@ -104,10 +104,9 @@ class ConfigObserver {
   virtual void on_power_state(PowerState /*before*/, PowerState /*after*/) {}
   // Device Control or Device Control 2: MPS, MRRS, relaxed ordering, tags, … (see device_control()).
   virtual void on_device_control() {}
-  // Controls of ATS, ACS (egress vector included), ARI, AER and SR-IOV (VF BARs included).
+  // Controls of ATS, ACS (egress vector included), AER and SR-IOV (VF BARs included).
   virtual void on_ats_control() {}
   virtual void on_acs_control() {}
-  virtual void on_ari_control() {}
   virtual void on_aer() {}
   virtual void on_sriov() {}
   // Bridges: bus numbers; memory windows; Secondary Bus Reset (true: asserted) (§7.5.1.3).
@@ -130,10 +129,8 @@ enum class ConfigWatch : std::uint8_t {
   msix_control,
   power,
   device_control,
-  device_control2,
   ats,
   acs,
-  ari,
   aer,
   sriov,
   bus_numbers,
@@ -182,6 +179,8 @@ class ConfigSpace {
   void set_bits(std::uint32_t offset, std::uint32_t bits);
   void clear_bits(std::uint32_t offset, std::uint32_t bits);
   void update_bits(std::uint32_t offset, std::uint32_t mask, std::uint32_t value);
+  // Which bits of the dword at `offset` (multiple of 4) a configuration write can change to any value.
+  [[nodiscard]] std::uint32_t writable_bits(std::uint32_t offset) const;
   // Replaces the bits in `mask` and their reset value: state owned by hardware that no reset of the
   // function changes (negotiated link speed, presence of a card).
   void set_hardware(std::uint32_t offset, std::uint32_t mask, std::uint32_t value);
@@ -217,7 +216,7 @@ class ConfigSpace {
 
  private:
   struct Registers;
-  void notify(ConfigWatch what, std::uint32_t offset, std::uint32_t before, std::uint32_t after);
+  void notify(ConfigWatch what, std::uint32_t before, std::uint32_t after);
   [[nodiscard]] std::uint32_t filter_power(std::uint32_t before, std::uint32_t after) const;
 
   HeaderType type_;

@@ -43,10 +43,10 @@ struct DmaTransfer {
   LatencyBreakdown latency;                             // of the TLP that finished last
 
   // The endpoint's bookkeeping.
-  std::uint64_t issued = 0;
-  std::uint64_t completed = 0;
-  std::uint64_t confirm_issued = 0;
-  std::uint32_t confirms_pending = 0;
+  std::uint64_t issued = 0;       // bytes handed to the link
+  std::uint64_t confirmed = 0;    // bytes covered by confirmation reads issued so far
+  std::uint32_t outstanding = 0;  // non-posted TLPs (functional mode: bursts) without their last completion
+  bool queued = false;            // waits in the endpoint's queue
   DmaTransfer* next = nullptr;
 };
 

@@ -5,8 +5,8 @@
 // bits 51:12 address. An entry is present if it grants read or write; rights are the AND over all levels.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <optional>
 
 #include "common/address.h"
 #include "pcie/function_access.h"
@@ -85,12 +85,16 @@ class PageTable {
   [[nodiscard]] std::uint32_t table_pages() const { return table_pages_; }
 
  private:
-  struct Path;
+  [[nodiscard]] bool range_is_mappable(Iova iova, std::uint64_t size) const;
+  // Recursive over [first, last], inclusive addresses within what `table` covers at `level` (4: root … 1).
   [[nodiscard]] bool range_free(Hpa table, unsigned level, std::uint64_t first, std::uint64_t last) const;
-  PageTableStatus split_at(std::uint64_t iova);
   std::uint64_t clear(Hpa table, unsigned level, std::uint64_t first, std::uint64_t last);
-  PageTableStatus fill(std::uint64_t iova, std::uint64_t hpa, std::uint64_t size, std::uint64_t rights,
-                       std::uint64_t* done);
+  std::uint64_t clear_from_root(std::uint64_t first, std::uint64_t last);
+  // No entry is present. The search begins at `hint`, around which an entry is likely to be found.
+  [[nodiscard]] bool is_empty(Hpa table, unsigned hint) const;
+  [[nodiscard]] bool fill(std::uint64_t iova, std::uint64_t hpa, std::uint64_t size, std::uint64_t rights);
+  // Makes a page boundary of `iova`, at the cost of at most 2 tables.
+  [[nodiscard]] bool split_at(std::uint64_t iova);
   void free_tree(Hpa table, unsigned level);
   std::optional<Hpa> new_table();
   void free_table(Hpa table);
