@@ -68,6 +68,7 @@ struct SwitchConfig {
 
 struct RootComplexConfig {
   Picoseconds latency = {150'000};
+  Picoseconds socket_link = {110'000};
   bool peer_to_peer = true;
 };
 
@@ -107,7 +108,7 @@ struct GuestConfig {
   std::uint64_t memory_mib = 2048;
   unsigned cpus = 2;
   GuestFirmware firmware = GuestFirmware::seabios;
-  std::string kernel;        // empty: the demonstration guest's
+  std::string kernel;  // empty: the demonstration guest's
   std::string initrd;
   std::string disk;
   std::string command_line;  // appended

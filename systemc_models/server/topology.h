@@ -34,16 +34,16 @@ struct Topology {
 
   struct Socket {
     unsigned index = 0;
-    unsigned numa_node = 0;           // equal to the index
+    unsigned numa_node = 0;  // equal to the index
     unsigned root_bus = 0;
-    unsigned last_bus = 0;            // of its share
+    unsigned last_bus = 0;  // of its share
     std::vector<std::size_t> root_ports;
   };
 
   struct RootPort {
-    std::string name;                 // "socket0.port0"
+    std::string name;  // "socket0.port0"
     std::size_t socket = 0;
-    unsigned slot = 0;                // n of "socket0.slotn"; device number n + 1
+    unsigned slot = 0;  // n of "socket0.slotn"; device number n + 1
     pcie::Bdf bdf;
     unsigned secondary_bus = 0;
     unsigned subordinate_bus = 0;
@@ -53,10 +53,10 @@ struct Topology {
   };
 
   struct DownstreamPort {
-    std::string name;                 // "switch0.port2"
-    unsigned slot = 0;                // n of "switch0.slotn"; also its device number
+    std::string name;   // "switch0.port2"
+    unsigned slot = 0;  // n of "switch0.slotn"; also its device number
     pcie::Bdf bdf;
-    unsigned secondary_bus = 0;       // also its subordinate bus
+    unsigned secondary_bus = 0;  // also its subordinate bus
     pcie::LinkSettings link;
     std::size_t endpoint = 0;
     // Bit p: requests to the switch's port p are blocked under Egress Control. Ports are numbered as
@@ -65,11 +65,11 @@ struct Topology {
   };
 
   struct Switch {
-    std::string name;                 // "switch0"
+    std::string name;  // "switch0"
     std::size_t root_port = 0;
     std::size_t socket = 0;
-    pcie::Bdf bdf;                    // of the upstream port
-    unsigned secondary_bus = 0;       // the switch's internal bus
+    pcie::Bdf bdf;               // of the upstream port
+    unsigned secondary_bus = 0;  // the switch's internal bus
     unsigned subordinate_bus = 0;
     Picoseconds latency;
     std::uint16_t acs = 0;
@@ -77,16 +77,16 @@ struct Topology {
   };
 
   struct Endpoint {
-    std::string name;                 // "rnic0", "gpu3", or as [[device]] says
+    std::string name;  // "rnic0", "gpu3", or as [[device]] says
     EndpointKind kind = EndpointKind::gpu;
-    unsigned ordinal = 0;             // among its kind: gpu3 has 3
-    std::string slot;                 // "switch0.slot2", "socket1.slot0"
+    unsigned ordinal = 0;  // among its kind: gpu3 has 3
+    std::string slot;      // "switch0.slot2", "socket1.slot0"
     std::size_t socket = 0;
     std::optional<std::size_t> switch_index;  // none: at a root port
-    std::size_t port = 0;             // index into the switch's downstream_ports, or into root_ports
+    std::size_t port = 0;                     // index into the switch's downstream_ports, or into root_ports
     pcie::Bdf bdf;
     pcie::LinkSettings link;
-    std::string model;                // plug-in: path of the shared object; else "rnic" or "gpu"
+    std::string model;  // plug-in: path of the shared object; else "rnic" or "gpu"
     std::map<std::string, std::string> params;
   };
 
@@ -94,7 +94,7 @@ struct Topology {
   std::vector<Socket> sockets;
   std::vector<RootPort> root_ports;
   std::vector<Switch> switches;
-  std::vector<Endpoint> endpoints;    // in order of bus numbers
+  std::vector<Endpoint> endpoints;  // in order of bus numbers
 
   [[nodiscard]] const Endpoint* find(std::string_view name) const;
   [[nodiscard]] std::vector<std::string> endpoint_names() const;

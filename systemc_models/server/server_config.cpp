@@ -1,0 +1,277 @@
+#include "systemc_models/server/server_config.h"
+
+#include <array>
+
+#include "common/config_writer.h"
+#include "systemc_models/server/topology.h"
+
+namespace orrery::models {
+namespace {
+
+const std::array<std::string, 2> time_modes{"functional", "timed"};
+const std::array<std::string, 2> completion_chunks{"mps", "rcb"};
+const std::array<std::string, 2> iommu_modes{"translated", "passthrough"};
+const std::array<std::string, 2> trace_formats{"binary", "perfetto"};
+const std::array<std::string, 2> firmwares{"seabios", "ovmf"};
+
+constexpr std::array<std::uint64_t, 6> payload_sizes{128, 256, 512, 1024, 2048, 4096};
+constexpr std::array<std::uint64_t, 2> read_completion_boundaries{64, 128};
+constexpr std::array<std::uint64_t, 7> link_widths{1, 2, 4, 8, 12, 16, 32};
+
+constexpr std::uint64_t most_switches = 8;
+constexpr std::uint64_t most_per_switch = Topology::max_downstream_ports;
+
+IntegerRule up_to(std::uint64_t minimum, std::uint64_t maximum) {
+  return {.minimum = minimum, .maximum = maximum};
+}
+IntegerRule one_of(std::span<const std::uint64_t> values) {
+  return {.one_of = values};
+}
+
+constexpr TimeRule latency_rule{{0}, {1'000'000'000}};  // up to 1 ms: beyond it a link only looks dead
+
+constexpr ConfigNote acs_note{
+    "ACS Control register of each downstream port: SV 0x1, TB 0x2, RR 0x4, CR 0x8, UF 0x10, "
+    "EC 0x20, DT 0x40",
+    "specification: PCIe Base 6.3 §7.7.11.3; 0x1d is what Linux programs, 0x5d adds direct "
+    "translated"};
+constexpr IntegerRule acs_rule{.minimum = 0, .maximum = 0x7f, .hexadecimal = true};
+
+void describe_link(ConfigVisitor& v, const char* key, const char* meaning, pcie::LinkSettings& link) {
+  v.begin_table(key, meaning);
+  v.integer("generation", link.generation, up_to(1, 5),
+            {"PCIe generation: 2.5, 5, 8, 16 or 32 GT/s per lane",
+             "choice: the RNIC's 400 Gb/s need Gen5 x16 (63.0 GB/s); the real server's generation is unpublished"});
+  v.integer("width", link.width, one_of(link_widths), {"lanes", "specification: PCIe Base 6.3 §4.2; x16 is a choice"});
+  v.time(
+      "propagation_ps", link.propagation, TimeUnit::picoseconds, latency_rule,
+      {"from the last bit's departure to the receiver's transaction layer, one way: flight, both PHYs and link layers",
+       "estimate: with root_complex.latency_ns and memory.latency_ns it puts a 64 B DRAM read of a Gen3 x8 device "
+       "at 484 ns (measured on Xeon E5 v1 to v4: 480 to 495) and a second switch plus root complex at +346 ns "
+       "(measured: +335 to +440)"});
+  v.end_table();
+}
+
+void describe_switch(ConfigVisitor& v, SwitchConfig& config) {
+  v.begin_table("switch", "All switches");
+  v.time("latency_ns", config.latency, TimeUnit::nanoseconds, latency_rule,
+         {"ingress to egress of one TLP", "vendor: 105 for a Gen4 (PEX88000), 115 for a Gen5 (PEX89000) switch"});
+  v.integer("acs", config.acs, acs_rule, acs_note);
+  v.numbered("override", config.overrides, most_switches - 1, "One switch that differs: [switch.override.N], N from 0",
+             [](ConfigVisitor& o, SwitchOverride& single) {
+               o.duration("latency_ns", single.latency, TimeUnit::nanoseconds, latency_rule,
+                          {"as switch.latency_ns", "choice"});
+               o.optional_integer("acs", single.acs, acs_rule, {"as switch.acs", "choice"});
+               o.integers(
+                   "egress", single.egress, {.minimum = 0, .maximum = 0xffff'ffff, .hexadecimal = true},
+                   most_per_switch,
+                   {"Egress Control Vector by slot: bit s of the n-th number stops requests from slot n to slot s "
+                    "while EC is set",
+                    "specification: PCIe Base 6.3 §7.7.11.4; none by default"});
+             });
+  v.end_table();
+}
+
+void describe_gpu(ConfigVisitor& v, GpuConfig& gpu) {
+  v.begin_table("gpu", "Every GPU");
+  v.integer("memory_mib", gpu.memory_mib, up_to(1, 1 << 20),
+            {"device memory in MiB; sparse, only touched pages cost host memory", "choice"});
+  v.integer("bar_mib", gpu.bar_mib, {.minimum = 1, .maximum = 131072, .power_of_two = true},
+            {"prefetchable 64-bit BAR onto its first bytes, MiB; more than 256 wants a guest with firmware = \"ovmf\"",
+             "choice: what SeaBIOS places for eight GPUs"});
+  v.boolean("map_bars", gpu.map_bars,
+            {"true: a guest maps the BAR and its CPU accesses make no TLPs; false: every access is a TLP", "choice"});
+  v.time("register_ns", gpu.register_access, TimeUnit::nanoseconds, latency_rule, {"access to a register", "estimate"});
+  v.time("memory_ns", gpu.memory_access, TimeUnit::nanoseconds, latency_rule,
+         {"access to device memory through the BAR", "estimate"});
+  v.time("command_ns", gpu.command_decode, TimeUnit::nanoseconds, latency_rule,
+         {"from a command's arrival to its execution", "estimate"});
+  v.integer("memory_gb_per_s", gpu.memory_gb_per_s, up_to(1, 100'000),
+            {"bandwidth of device memory for the engine, 10^9 bytes per second", "vendor: A100 80 GB SXM, 2039"});
+  v.integer("reduce_gb_per_s", gpu.reduce_gb_per_s, up_to(1, 100'000),
+            {"operand bytes through the adders, 10^9 bytes per second", "estimate: below memory, above a link"});
+  v.end_table();
+}
+
+void describe_device(ConfigVisitor& v, DeviceConfig& device) {
+  v.text("slot", device.slot, {.may_be_empty = false, .maximum_bytes = 64},
+         {"where: \"switchN.slotM\", or \"socketN.slotM\" at a root port; takes the place of what is there, or adds",
+          "choice"});
+  v.text("name", device.name, {.identifier = true}, {"name of the endpoint, unique", "choice"});
+  v.text("model", device.model, {.may_be_empty = false},
+         {"\"gpu\", \"rnic\", or the path of a shared object with a model", "choice"});
+  v.free_table("params", device.params, {"handed to the model as texts", "choice"});
+}
+
+void describe_guest(ConfigVisitor& v, GuestConfig& guest) {
+  v.text("name", guest.name, {.identifier = true}, {"name of the guest, unique", "choice"});
+  v.texts("devices", guest.devices, {.may_be_empty = false, .maximum_bytes = 64},
+          {"endpoints it gets, by name, or \"all\"", "choice"});
+  v.integer("memory_mib", guest.memory_mib, up_to(128, 1 << 21), {"RAM, MiB", "choice"});
+  v.integer("cpus", guest.cpus, up_to(1, 64), {"virtual CPUs", "choice"});
+  v.choice("firmware", guest.firmware, firmwares, {"firmware that starts it", "choice"});
+  v.text("kernel", guest.kernel, {}, {"kernel image; empty: the demonstration kernel", "choice"});
+  v.text("initrd", guest.initrd, {}, {"initial RAM disk; empty: the demonstration one, if kernel is empty", "choice"});
+  v.text("disk", guest.disk, {}, {"disk image (qcow2 or raw)", "choice"});
+  v.text("command_line", guest.command_line, {}, {"appended to the kernel's command line", "choice"});
+}
+
+}  // namespace
+
+void describe(ConfigVisitor& v, ServerConfig& c) {
+  v.begin_table("server", "The server as a whole");
+  v.text("name", c.name, {.identifier = true}, {"appears in sockets, reports and traces", "choice"});
+  v.integer("seed", c.seed, {}, {"of every random number of a run", "choice"});
+  v.end_table();
+
+  v.begin_table("time", "Time: functional runs as fast as the host, timed counts picoseconds");
+  v.choice("mode", c.time_mode, time_modes, {"whether latencies and bandwidths are modelled", "choice"});
+  v.number("pace", c.pace, {.minimum = 0, .maximum = 1000, .above_minimum = true},
+           {"timed mode with a live guest: simulated seconds per second of the host's clock", "choice"});
+  v.end_table();
+
+  v.begin_table("topology", "Shape: switches are spread over the sockets in order");
+  v.integer("sockets", c.topology.sockets, up_to(1, 2),
+            {"CPU sockets, each a NUMA node with its root bus", "paper: Stellar (SIGCOMM 2025) §3.1, 2"});
+  v.integer("switches", c.topology.switches, up_to(0, most_switches),
+            {"PCIe switches; 0: every endpoint at a root port of its own", "paper: Stellar §3.1 and §8.1, 4"});
+  v.integer("rnics_per_switch", c.topology.rnics_per_switch, up_to(0, most_per_switch),
+            {"RNICs below each switch, in its first slots", "paper: Stellar §3.1, 1"});
+  v.integer("gpus_per_switch", c.topology.gpus_per_switch, up_to(0, most_per_switch),
+            {"GPUs below each switch, in the slots after the RNICs", "paper: Stellar §3.1, 2"});
+  v.integer("rnics", c.topology.rnics, up_to(0, 62),
+            {"RNICs in all; only used with switches = 0", "paper: Stellar, 4"});
+  v.integer("gpus", c.topology.gpus, up_to(0, 62), {"GPUs in all; only used with switches = 0", "paper: Stellar, 8"});
+  v.end_table();
+
+  v.begin_table("pcie", "What all functions of the hierarchy agree on");
+  v.integer("mps_bytes", c.pcie.mps_bytes, one_of(payload_sizes),
+            {"Max_Payload_Size", "specification: PCIe Base 6.3 §7.5.3.4; 256 is what servers commonly run"});
+  v.integer("mrrs_bytes", c.pcie.mrrs_bytes, one_of(payload_sizes),
+            {"Max_Read_Request_Size", "specification: PCIe Base 6.3 §7.5.3.4, default 512"});
+  v.integer("rcb_bytes", c.pcie.rcb_bytes, one_of(read_completion_boundaries),
+            {"Read Completion Boundary of the root complex", "specification: PCIe Base 6.3 §2.3.1.1, 64 or 128"});
+  v.integer("tags", c.pcie.tags, up_to(1, 1024),
+            {"reads that one function may have outstanding", "specification: PCIe Base 6.3 §2.2.6.2, 8-bit tags: 256"});
+  v.choice("completion_chunk", c.pcie.completion_chunk, completion_chunks,
+           {"where a completer cuts completions: at multiples of mps_bytes or of rcb_bytes",
+            "specification: PCIe Base 6.3 §2.3.1.1 allows both; measured throughput decides"});
+  v.end_table();
+
+  v.begin_table("link", nullptr);
+  describe_link(v, "upstream", "Links from root ports to switches", c.links.upstream);
+  describe_link(v, "rnic", "Links to RNICs", c.links.rnic);
+  describe_link(v, "gpu", "Links to GPUs and plug-in devices", c.links.gpu);
+  v.end_table();
+
+  describe_switch(v, c.switches);
+
+  v.begin_table("root_complex", "Root complex");
+  v.time("latency_ns", c.root_complex.latency, TimeUnit::nanoseconds, latency_rule,
+         {"one way through it, without the memory access", "estimate, see link.upstream.propagation_ps"});
+  v.time("socket_link_ns", c.root_complex.socket_link, TimeUnit::nanoseconds, latency_rule,
+         {"added to a peer-to-peer TLP that leaves by the other socket", "estimate: as memory.remote_socket_ns"});
+  v.boolean("peer_to_peer", c.root_complex.peer_to_peer,
+            {"whether it routes requests from one root port to another; false: they are answered UR",
+             "specification: PCIe Base 6.3 §1.3.1 leaves it optional; server parts do"});
+  v.end_table();
+
+  v.begin_table("iommu", "IOMMU");
+  v.choice("mode", c.iommu_mode, iommu_modes,
+           {"translated: page tables are walked for every untranslated request; passthrough: none are", "choice"});
+  v.end_table();
+
+  v.begin_table("memory", "Host memory");
+  v.time("latency_ns", c.memory.latency, TimeUnit::nanoseconds, latency_rule,
+         {"of one DRAM access", "estimate, see link.upstream.propagation_ps"});
+  v.time("remote_socket_ns", c.memory.remote_socket, TimeUnit::nanoseconds, latency_rule,
+         {"added for memory of the other socket", "measured: pcie-bench, Xeon E5 v2 and v4, DMA reads: +100 to +115"});
+  v.integer("size_gib", c.memory.size_gib, up_to(1, 16384),
+            {"physical memory of each socket, GiB; only guests' memory occupies the host", "choice"});
+  v.end_table();
+
+  describe_gpu(v, c.gpu);
+
+  v.begin_table("rnic", "Every RNIC");
+  v.integer("vectors", c.rnic.vectors, up_to(1, 2048),
+            {"MSI-X vectors", "specification: PCIe Base 6.3 §7.7.2, at most 2048; 64 is a choice"});
+  v.time("register_ns", c.rnic.register_access, TimeUnit::nanoseconds, latency_rule,
+         {"access to a register", "estimate"});
+  v.end_table();
+
+  v.begin_table("trace", "Trace of every TLP");
+  v.text("file", c.trace_file, {}, {"where to write it; empty: not at all", "choice"});
+  v.choice("format", c.trace_format, trace_formats,
+           {"binary: compact, for `orrery trace`; perfetto: JSON, at the end of the run", "choice"});
+  v.end_table();
+
+  v.begin_table("record", "Recording for `orrery replay`");
+  v.text("file", c.record_file, {}, {"where to write it; empty: not at all", "choice"});
+  v.end_table();
+
+  v.list("device", c.devices, 256, "A plug-in model in a slot; [[device]] for each", describe_device);
+  v.list("guest", c.guests, 64, "A guest; [[guest]] for each; without any, one guest gets every device",
+         describe_guest);
+}
+
+Picoseconds ServerConfig::switch_latency(unsigned index) const {
+  const auto found = switches.overrides.find(index);
+  return found == switches.overrides.end() ? switches.latency : found->second.latency.value_or(switches.latency);
+}
+
+std::uint16_t ServerConfig::switch_acs(unsigned index) const {
+  const auto found = switches.overrides.find(index);
+  return found == switches.overrides.end() ? switches.acs : found->second.acs.value_or(switches.acs);
+}
+
+namespace {
+
+ServerConfig read(ConfigDocument document, std::span<const std::string> sets, ConfigOrigins* origins) {
+  for (const std::string& set : sets) {
+    document.set(set);
+  }
+  ConfigProblems problems(document.name());
+  ServerConfig config;
+  ConfigReader reader(document, problems);
+  describe(reader, config);
+  reader.finish();
+  // A topology built from values that were refused would only add puzzling complaints.
+  if (problems.empty()) {
+    Topology::from(config, problems);
+  }
+  problems.throw_if_any();
+  if (origins != nullptr) {
+    *origins = std::move(problems.origins());
+  }
+  return config;
+}
+
+std::string write(ServerConfig config, TomlWriter writer) {
+  describe(writer, config);
+  return writer.take();
+}
+
+}  // namespace
+
+ServerConfig parse_server_config(std::string_view text, const std::string& name, std::span<const std::string> sets,
+                                 ConfigOrigins* origins) {
+  return read(ConfigDocument::parse(text, name), sets, origins);
+}
+
+ServerConfig load_server_config(const std::string& path, std::span<const std::string> sets, ConfigOrigins* origins) {
+  return read(path.empty() ? ConfigDocument() : ConfigDocument::load(path), sets, origins);
+}
+
+std::string to_toml(const ServerConfig& config) {
+  return write(config, TomlWriter(TomlWriter::Remarks::meaning));
+}
+
+std::string to_toml(const ServerConfig& config, const ConfigOrigins& origins) {
+  return write(config, TomlWriter(TomlWriter::Remarks::origin, &origins));
+}
+
+std::string to_plain_toml(const ServerConfig& config) {
+  return write(config, TomlWriter(TomlWriter::Remarks::none));
+}
+
+}  // namespace orrery::models
