@@ -30,7 +30,7 @@ struct BarRegister {
   std::uint64_t base = 0;  // what was written, flags taken off
   std::uint64_t size = 0;  // bytes; 0: no BAR here (or the upper half of one)
   bool is_64bit = false;
-  bool assigned = false;   // base is an address, see BarSet
+  bool assigned = false;  // base is an address, see BarSet
 };
 [[nodiscard]] BarRegister bar_register(const ConfigSpace& space, std::uint32_t offset);
 

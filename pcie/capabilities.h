@@ -59,10 +59,11 @@ struct PciExpressCapability {
   bool extended_tags = true;         // 8-bit tags; enabled at reset
   bool ten_bit_tag_completer = true;
   bool ten_bit_tag_requester = false;
-  bool relaxed_ordering = true;  // reset value of the enable
+  bool relaxed_ordering = true;                // reset value of the enable
+  std::uint8_t completion_timeout_ranges = 0;  // Device Capabilities 2 [3:0]; 0: the default range only
   std::uint8_t port_number = 0;
   // Root ports and switch downstream ports.
-  bool slot = false;              // a slot that hot-plug software sees
+  bool slot = false;              // a slot without hot-plug controls
   std::uint16_t slot_number = 0;  // 13 bits
   bool ari_forwarding = false;
 };

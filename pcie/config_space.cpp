@@ -26,8 +26,12 @@ constexpr std::uint16_t secondary_bus_reset = 1U << 6;
 // Parity Error Response, SERR Enable, ISA Enable, Secondary Bus Reset; VGA and I/O don't exist here.
 constexpr std::uint16_t bridge_control_writable = 0x0007 | secondary_bus_reset;
 
-constexpr std::uint32_t low_half(std::uint32_t value) { return value & 0xffffU; }
-constexpr std::uint32_t high_half(std::uint32_t value) { return value >> 16U; }
+constexpr std::uint32_t low_half(std::uint32_t value) {
+  return value & 0xffffU;
+}
+constexpr std::uint32_t high_half(std::uint32_t value) {
+  return value >> 16U;
+}
 
 constexpr std::uint32_t byte_mask(unsigned byte_enables) {
   std::uint32_t mask = 0;
@@ -109,8 +113,8 @@ ConfigSpace::ConfigSpace(HeaderType type, const FunctionIdentity& identity)
   define(reg::prefetchable_limit_upper, 4, 0, {.writable = 0xffff'ffff});
   define(reg::bridge_control, 2, 0, {.writable = bridge_control_writable});
   watch(reg::primary_bus, ConfigWatch::bus_numbers);
-  for (const std::uint16_t window : {reg::memory_base, reg::prefetchable_base, reg::prefetchable_base_upper,
-                                     reg::prefetchable_limit_upper}) {
+  for (const std::uint16_t window :
+       {reg::memory_base, reg::prefetchable_base, reg::prefetchable_base_upper, reg::prefetchable_limit_upper}) {
     watch(window, ConfigWatch::bridge_window);
   }
   watch(reg::interrupt_line, ConfigWatch::bridge_control);
@@ -159,7 +163,8 @@ std::uint32_t ConfigSpace::read32(std::uint32_t offset) const {
 }
 
 std::uint64_t ConfigSpace::read64(std::uint32_t offset) const {
-  return offset <= size - 8 ? read32(offset) | static_cast<std::uint64_t>(read32(offset + 4)) << 32U : ~std::uint64_t{0};
+  return offset <= size - 8 ? read32(offset) | static_cast<std::uint64_t>(read32(offset + 4)) << 32U
+                            : ~std::uint64_t{0};
 }
 
 std::uint32_t ConfigSpace::writable_bits(std::uint32_t offset) const {
@@ -204,7 +209,9 @@ void ConfigSpace::write(std::uint32_t offset, std::span<const std::byte> from) {
   }
 }
 
-std::uint32_t ConfigSpace::read_dword(std::uint32_t offset) const { return read32(offset & ~3U); }
+std::uint32_t ConfigSpace::read_dword(std::uint32_t offset) const {
+  return read32(offset & ~3U);
+}
 
 void ConfigSpace::write_dword(std::uint32_t offset, std::uint32_t value, unsigned byte_enables) {
   offset &= ~3U;
@@ -251,7 +258,8 @@ void ConfigSpace::notify(ConfigWatch what, std::uint32_t before, std::uint32_t a
       break;
     case ConfigWatch::command:
       if (low) {
-        observer_->on_command(static_cast<std::uint16_t>(low_half(before)), static_cast<std::uint16_t>(low_half(after)));
+        observer_->on_command(static_cast<std::uint16_t>(low_half(before)),
+                              static_cast<std::uint16_t>(low_half(after)));
       }
       break;
     case ConfigWatch::bar:
@@ -269,6 +277,7 @@ void ConfigSpace::notify(ConfigWatch what, std::uint32_t before, std::uint32_t a
       }
       break;
     case ConfigWatch::device_control:
+    case ConfigWatch::device_control2:
       if (low) {
         observer_->on_device_control();
       }

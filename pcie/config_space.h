@@ -129,6 +129,7 @@ enum class ConfigWatch : std::uint8_t {
   msix_control,
   power,
   device_control,
+  device_control2,
   ats,
   acs,
   aer,
