@@ -14,11 +14,11 @@ debian_mirror() {
     uri=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' 'Origin: Debian' 2>/dev/null |
         grep -v -- '-security' | head -n 1) || true
     if [ -z "$uri" ]; then
-        # Before the first `apt-get update` apt doesn't know the origin; take the first that isn't security.
-        uri=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' 2>/dev/null |
-            grep -v -- '-security' | head -n 1) || true
+        # Before the first `apt-get update` there are no targets; the addresses it would read are known.
+        uri=$(apt-get update --print-uris 2>/dev/null |
+            sed -nE "s#^'(.*)/dists/(bookworm|trixie|oldstable|stable)/InRelease'.*#\1#p" | head -n 1) || true
     fi
-    [ -n "$uri" ] || die "apt has no Debian mirror configured (apt-get indextargets lists none with component main)" \
+    [ -n "$uri" ] || die "apt knows no Debian mirror here (apt-get indextargets lists none with component main)" \
         "add one to /etc/apt/sources.list, as Debian's installer writes it"
     printf '%s\n' "$uri"
 }

@@ -25,7 +25,7 @@ size_of() { mib "$(stat -c %s "$1")"; }
 
 # retry WHAT CMD...: registries fail now and then; say what was being fetched each time it does.
 retry() {
-    local what=$1 try wait=2
+    local what=$1 try wait=${ORRERY_RETRY_SECONDS:-2}
     shift
     for try in 1 2 3 4 5; do
         if "$@"; then return 0; fi
@@ -76,7 +76,7 @@ lock_cache() {
     fi
     echo $$ >"$ORRERY_CACHE/.lock.owner"
     # What a killed set-up left half done. Only this set-up holds the lock, so nobody uses it.
-    rm -rf "$ORRERY_CACHE"/.tmp.*
+    rm -rf --one-file-system "$ORRERY_CACHE"/.tmp.*
 }
 
 # A folder of the cache is made under a temporary name and renamed when it is whole, so a set-up that

@@ -1,3 +1,91 @@
 # shellcheck shell=bash
-disk_key() { recipe_key tools/lib/disk.sh; }
-setup_disk() { die "not yet"; }
+# The root disk: a Debian trixie with systemd, installed by mmdebstrap from packages that the private
+# apt state has verified, as one ext4 filesystem in a qcow2 image: images/disk/root.qcow2.
+#
+# The same packages give the same bytes: mmdebstrap and mke2fs take every time stamp from
+# SOURCE_DATE_EPOCH, and the filesystem's ids are fixed.
+
+DISK_RECIPE=(tools/lib/disk.sh guests/disk/customize guests/disk/packages.txt)
+DISK_SIZE=2G
+DISK_UUID=5b0c5a5e-6f72-4265-8e72-790000000001
+DISK_EPOCH=1735689600
+
+disk_key() {
+    local files
+    mapfile -t files < <(cd "$ORRERY_ROOT" && find guests/disk/files -type f | sort)
+    recipe_key "${DISK_RECIPE[@]}" "${files[@]}"
+}
+
+# A folder that apt can install from: links to the verified packages, and their index.
+local_repository() { # DIR PLAN
+    local dir=$1 plan=$2 file size sha
+    mkdir -p "$dir"
+    while read -r file size sha; do
+        # A version's colon, which apt writes %3a in names of files, would be read back as a colon.
+        ln -f "$DEBS/$file" "$dir/${file//%3a/_}" 2>/dev/null || cp "$DEBS/$file" "$dir/${file//%3a/_}"
+        dpkg-deb -f "$DEBS/$file"
+        printf 'Filename: ./%s\nSize: %s\nSHA256: %s\n\n' "${file//%3a/_}" "$size" "$sha"
+    done <"$plan" >"$dir/Packages"
+    # mmdebstrap looks for essential packages in the suite that it was asked for.
+    printf 'Origin: Debian\nSuite: trixie\nCodename: trixie\nArchitectures: amd64 all\nDate: %s\nSHA256:\n %s %s Packages\n' \
+        "$(date -u -R -d "@$DISK_EPOCH")" "$(sha256sum "$dir/Packages" | cut -d' ' -f1)" \
+        "$(stat -c %s "$dir/Packages")" >"$dir/Release"
+}
+
+setup_disk() {
+    local key tmp plan packages repository mode alone
+    key=$(disk_key)
+    artifact_ready images/disk "$key" && return 0
+    if [ "$(id -u)" = 0 ]; then
+        mode=root
+    else
+        mode=unshare
+        grep -q "^$(id -un):" /etc/subuid 2>/dev/null || die "making the root disk as $(id -un) needs a range of user ids in /etc/subuid" \
+            "as root, run: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $(id -un)" \
+            "or run the set-up as root once with the same ORRERY_CACHE"
+    fi
+    setup_qemu
+    setup_hosttools
+    pool_open trixie
+    step "root disk: fetching Debian packages"
+    plan="$ORRERY_CACHE/.plan.disk"
+    mapfile -t packages < <(list_of "$ORRERY_ROOT/guests/disk/packages.txt")
+    packages+=('?essential')
+    pool_plan trixie "${packages[@]}" >"$plan"
+    pool_fetch trixie "the root disk's packages" "$plan" "${packages[@]}"
+    need_space "$ORRERY_CACHE" 2500 "the root disk"
+    step "root disk: installing $(wc -l <"$plan") packages (about a minute)"
+    tmp=$(begin_artifact images/disk)
+    repository="$tmp/repository"
+    local_repository "$repository" "$plan"
+    awk '{print $3 "  " $1}' "$plan" >"$tmp/packages.sha256"
+    mapfile -t packages < <(list_of "$ORRERY_ROOT/guests/disk/packages.txt")
+    # In unshare mode another user id reads the packages.
+    chmod -R a+rX "$tmp"
+    # As root, mmdebstrap mounts /proc and the like in the new system: in a mount namespace of its
+    # own, so that nothing stays mounted if it is killed. (A plain chroot can't have one.)
+    alone=()
+    if [ "$mode" = root ] && unshare --mount true 2>/dev/null; then alone=(unshare --mount); fi
+    SOURCE_DATE_EPOCH=$DISK_EPOCH TMPDIR="$tmp" "${alone[@]}" mmdebstrap --mode="$mode" --variant=essential --format=tar \
+        --architectures=amd64 --include="$(IFS=, && printf '%s' "${packages[*]}")" \
+        --aptopt='APT::Install-Recommends "0"' --aptopt='APT::Sandbox::User "root"' \
+        --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
+        --dpkgopt='path-exclude=/usr/share/locale/*' \
+        --customize-hook="$ORRERY_ROOT/guests/disk/customize \"\$1\"" \
+        trixie "$tmp/root.tar" "deb [trusted=yes] copy://$repository ./" >"$ORRERY_CACHE/disk.log" 2>&1 || {
+        tail -n 25 "$ORRERY_CACHE/disk.log" | sed 's/^/    /' >&2
+        explain_failure "installing the root disk (all of its words: $ORRERY_CACHE/disk.log)"
+    }
+    rm -rf "$repository"
+    step "root disk: packing"
+    truncate -s "$DISK_SIZE" "$tmp/root.raw"
+    SOURCE_DATE_EPOCH=$DISK_EPOCH hosttool mke2fs -q -t ext4 -L orrery-root -U "$DISK_UUID" \
+        -E "hash_seed=$DISK_UUID,lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0" -m 0 -O ^metadata_csum_seed \
+        -d "$tmp/root.tar" "$tmp/root.raw" || explain_failure "making the root disk's filesystem"
+    rm -f "$tmp/root.tar"
+    "$ORRERY_CACHE/qemu/bin/qemu-img" convert -f raw -O qcow2 -c -m 1 -o compression_type=zstd "$tmp/root.raw" "$tmp/root.qcow2" ||
+        explain_failure "packing the root disk"
+    rm -f "$tmp/root.raw"
+    finish_artifact images/disk "$tmp" "$key"
+    say "    $(size_of "$ORRERY_CACHE/images/disk/root.qcow2") in $ORRERY_CACHE/images/disk/root.qcow2"
+}

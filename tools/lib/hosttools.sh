@@ -18,7 +18,7 @@ setup_hosttools() {
     tmp=$(begin_artifact hosttools)
     # shellcheck disable=SC2046  # file names of packages have no blanks
     unpack_debs "$tmp" $(cut -d' ' -f1 "$plan")
-    rm -rf "$tmp/usr/share" "${tmp:?}/var"
+    rm -rf "${tmp:?}/usr/share" "$tmp/var"
     cp "$plan" "$tmp/packages.sha256"
     finish_artifact hosttools "$tmp" "$key"
 }
