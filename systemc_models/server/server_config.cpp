@@ -72,7 +72,7 @@ void describe_switch(ConfigVisitor& v, SwitchConfig& config) {
   v.end_table();
 }
 
-void describe_gpu(ConfigVisitor& v, GpuConfig& gpu) {
+void describe_gpu(ConfigVisitor& v, GpusConfig& gpu) {
   v.begin_table("gpu", "Every GPU");
   v.integer("memory_mib", gpu.memory_mib, up_to(1, 1 << 20),
             {"device memory in MiB; sparse, only touched pages cost host memory", "choice"});

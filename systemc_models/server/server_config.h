@@ -78,7 +78,7 @@ struct MemoryConfig {
   std::uint64_t size_gib = 64;  // of one socket
 };
 
-struct GpuConfig {
+struct GpusConfig {
   std::uint64_t memory_mib = 1024;
   std::uint64_t bar_mib = 256;
   bool map_bars = true;
@@ -89,7 +89,7 @@ struct GpuConfig {
   std::uint64_t reduce_gb_per_s = 500;
 };
 
-struct RnicConfig {
+struct RnicsConfig {
   unsigned vectors = 64;
   Picoseconds register_access = {40'000};
 };
@@ -126,8 +126,8 @@ struct ServerConfig {
   RootComplexConfig root_complex;
   IommuMode iommu_mode = IommuMode::translated;
   MemoryConfig memory;
-  GpuConfig gpu;
-  RnicConfig rnic;
+  GpusConfig gpu;
+  RnicsConfig rnic;
   std::string trace_file;  // empty: no trace is written
   TraceFormat trace_format = TraceFormat::binary;
   std::string record_file;  // empty: nothing is recorded

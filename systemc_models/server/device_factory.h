@@ -1,0 +1,24 @@
+// Makes the device model of an endpoint from the configuration.
+#pragma once
+
+#include <memory>
+
+#include "pcie/bar.h"
+#include "pcie/config_space.h"
+#include "pcie/device.h"
+#include "systemc_models/server/server_config.h"
+#include "systemc_models/server/topology.h"
+
+namespace orrery::models {
+
+// What an endpoint needs: the model, its configuration space and its BARs.
+struct Device {
+  std::unique_ptr<pcie::DeviceModel> model;
+  std::unique_ptr<pcie::ConfigSpace> config_space;
+  pcie::BarDescriptions bars;
+};
+
+// Throws Error if the configuration asks for what can't be had.
+Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint);
+
+}  // namespace orrery::models
