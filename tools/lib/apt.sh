@@ -130,16 +130,49 @@ pool_plan() {
         printf '    %s\n' "${plan//$'\n'/$'\n'    }" >&2
         die "Debian ($(pool_suites "$pool")) has no installable set of: $*"
     fi
-    sed -nE "s/^'[^']*' ([^ ]+) ([0-9]+) SHA256:([0-9a-f]{64})\$/\1 \2 \3/p" <<<"$plan" | sort
+    plan_lines <<<"$plan"
+}
+plan_lines() { sed -nE "s/^'[^']*' ([^ ]+) ([0-9]+) SHA256:([0-9a-f]{64})\$/\1 \2 \3/p" | sort; }
+
+# A plan is kept with the words that it was made for: making an image again, after a change of its
+# recipe, uses the same packages and needs no network. `tools/setup --update` forgets the plans.
+plan_file() {
+    mkdir -p "$ORRERY_CACHE/plans"
+    printf '%s/plans/%s\n' "$ORRERY_CACHE" "$1"
+}
+plan_is_for() { # NAME WORDS...
+    local name=$1
+    shift
+    printf '%s\n' "$*" >"$ORRERY_CACHE/plans/$name.for"
+}
+plan_in_cache() { # NAME WORDS...
+    local name=$1 plan file size sha
+    shift
+    plan=$(plan_file "$name")
+    [ "$(cat "$plan.for" 2>/dev/null)" = "$*" ] && [ -s "$plan" ] || return 1
+    while read -r file size sha; do
+        deb_ok "$file" "$size" "$sha" || return 1
+    done <"$plan"
+    say "    $(wc -l <"$plan") packages, all in the cache"
+}
+
+# plan_and_fetch MODE POOL NAME WHAT PACKAGE...
+plan_and_fetch() {
+    local mode=$1 pool=$2 name=$3 what=$4 plan
+    shift 4
+    plan_in_cache "$name" "$@" && return 0
+    pool_open "$pool"
+    plan=$(plan_file "$name")
+    pool_plan "$pool" "$@" >"$plan"
+    pool_fetch "$mode" "$pool" "$what" "$plan" "$@"
+    plan_is_for "$name" "$@"
 }
 
 deb_ok() { [ "$(stat -c %s "$DEBS/$1" 2>/dev/null)" = "$2" ] && printf '%s  %s\n' "$3" "$DEBS/$1" | sha256sum --status -c; }
 
-# pool_fetch POOL WHAT PLANFILE PACKAGE...: download what the plan names and the cache lacks: the
-# packages with all that they depend on, or (pool_fetch_alone) only the packages themselves.
-pool_fetch() { pool_fetch_by closure "$@"; }
-pool_fetch_alone() { pool_fetch_by alone "$@"; }
-pool_fetch_by() {
+# pool_fetch MODE POOL WHAT PLANFILE PACKAGE...: download what the plan names and the cache lacks: the
+# packages with all that they depend on (mode closure), or only the packages themselves (alone).
+pool_fetch() {
     local mode=$1 pool=$2 what=$3 plan=$4 file size sha total=0 count=0 bytes=0
     shift 4
     while read -r file size sha; do

@@ -8,11 +8,9 @@ clang_format_ready() { command -v clang-format-14 >/dev/null || artifact_ready c
 setup_clang_format() {
     local tmp plan
     clang_format_ready && return 0
-    pool_open bookworm
-    step "clang-format 14: fetching Debian 12's"
-    plan="$ORRERY_CACHE/.plan.clang-format"
-    pool_plan bookworm clang-format-14 >"$plan"
-    pool_fetch bookworm "clang-format 14" "$plan" clang-format-14
+    step "clang-format 14: Debian 12's"
+    plan=$(plan_file clang-format)
+    plan_and_fetch closure bookworm clang-format "clang-format 14" clang-format-14
     tmp=$(begin_artifact clang-format)
     mkdir -p "$tmp/bin"
     # shellcheck disable=SC2046  # file names of packages have no blanks

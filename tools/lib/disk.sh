@@ -46,13 +46,11 @@ setup_disk() {
     fi
     setup_qemu
     setup_hosttools
-    pool_open trixie
-    step "root disk: fetching Debian packages"
-    plan="$ORRERY_CACHE/.plan.disk"
+    step "root disk: Debian packages"
+    plan=$(plan_file disk)
     mapfile -t packages < <(list_of "$ORRERY_ROOT/guests/disk/packages.txt")
     packages+=('?essential')
-    pool_plan trixie "${packages[@]}" >"$plan"
-    pool_fetch trixie "the root disk's packages" "$plan" "${packages[@]}"
+    plan_and_fetch closure trixie disk "the root disk's packages" "${packages[@]}"
     need_space "$ORRERY_CACHE" 2500 "the root disk"
     step "root disk: installing $(wc -l <"$plan") packages (about a minute)"
     tmp=$(begin_artifact images/disk)

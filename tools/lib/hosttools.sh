@@ -10,15 +10,13 @@ setup_hosttools() {
     local key tmp plan
     key=$(hosttools_key)
     artifact_ready hosttools "$key" && return 0
-    pool_open trixie
-    step "image tools: fetching Debian's cpio, kmod and e2fsprogs"
-    plan="$ORRERY_CACHE/.plan.hosttools"
-    pool_plan trixie "${HOSTTOOL_PACKAGES[@]}" >"$plan"
-    pool_fetch trixie "the image tools" "$plan" "${HOSTTOOL_PACKAGES[@]}"
+    step "image tools: Debian's cpio, kmod and e2fsprogs"
+    plan=$(plan_file hosttools)
+    plan_and_fetch closure trixie hosttools "the image tools" "${HOSTTOOL_PACKAGES[@]}"
     tmp=$(begin_artifact hosttools)
     # shellcheck disable=SC2046  # file names of packages have no blanks
     unpack_debs "$tmp" $(cut -d' ' -f1 "$plan")
-    rm -rf "${tmp:?}/usr/share" "$tmp/var"
+    rm -rf "${tmp:?}/usr/share" "${tmp:?}/var"
     cp "$plan" "$tmp/packages.sha256"
     finish_artifact hosttools "$tmp" "$key"
 }

@@ -26,12 +26,10 @@ setup_initrd_base() {
     key=$(base_key)
     artifact_ready images/base "$key" && return 0
     setup_hosttools
-    pool_open trixie
-    step "guest userland: fetching Debian packages"
-    plan="$ORRERY_CACHE/.plan.base"
+    step "guest userland: Debian packages"
+    plan=$(plan_file base)
     mapfile -t packages < <(list_of "$ORRERY_ROOT/guests/initrd/packages.txt")
-    pool_plan trixie "${packages[@]}" >"$plan"
-    pool_fetch trixie "the guest userland" "$plan" "${packages[@]}"
+    plan_and_fetch closure trixie base "the guest userland" "${packages[@]}"
     need_space "$ORRERY_CACHE" 500 "the guest userland"
     step "guest userland: packing"
     tmp=$(begin_artifact images/base)

@@ -30,26 +30,30 @@ setup_kernel() {
     artifact_ready "kernels/$name" "$key" && return 0
     pool=$(kernel_pool "$name")
     setup_hosttools
-    pool_open "$pool"
-    series=${name%-cloud}
-    step "guest kernel $name: fetching Debian's package"
-    release=$(newest_release "$pool" "$series")
-    [ -n "$release" ] || die "Debian ($(pool_suites "$pool")) offers no linux-image-$series.*-cloud-amd64 at present" \
-        "the mirror that apt uses here may be out of date: check with apt-cache policy linux-image-cloud-amd64" \
-        "or boot a kernel of your own with: orrery boot --kernel FILE --initrd FILE"
-    # Since 7.3 the image package is a shell around these.
-    packages=()
-    for package in image base binary modules; do
-        package=linux-$package-$release
-        if [ -n "$(pool_apt "$pool" apt-cache search --names-only "^${package//[.+]/\\&}\$")" ]; then packages+=("$package"); fi
-    done
-    plan="$ORRERY_CACHE/.plan.kernel-$name"
-    # A kernel depends on what makes an initrd; the guest's is ours, so take the packages alone.
-    for package in "${packages[@]}"; do
-        pool_apt "$pool" apt-get download --print-uris "$package"
-    done | sed -nE "s/^'[^']*' ([^ ]+) ([0-9]+) SHA256:([0-9a-f]{64})\$/\1 \2 \3/p" | sort >"$plan"
-    [ "$(wc -l <"$plan")" = ${#packages[@]} ] || die "Debian's package list states no SHA-256 for each of: ${packages[*]}"
-    pool_fetch_alone "$pool" "guest kernel $name" "$plan" "${packages[@]}"
+    step "guest kernel $name: Debian's package"
+    plan=$(plan_file "kernel-$name")
+    if ! plan_in_cache "kernel-$name" "$name"; then
+        pool_open "$pool"
+        series=${name%-cloud}
+        release=$(newest_release "$pool" "$series")
+        [ -n "$release" ] || die "Debian ($(pool_suites "$pool")) offers no linux-image-$series.*-cloud-amd64 at present" \
+            "the mirror that apt uses here may be out of date: check with apt-cache policy linux-image-cloud-amd64" \
+            "or boot a kernel of your own with: orrery boot --kernel FILE --initrd FILE"
+        # Since 7.3 the image package is a shell around these.
+        packages=()
+        for package in image base binary modules; do
+            package=linux-$package-$release
+            if [ -n "$(pool_apt "$pool" apt-cache search --names-only "^${package//[.+]/\\&}\$")" ]; then packages+=("$package"); fi
+        done
+        # A kernel depends on what makes an initrd; the guest's is ours, so take the packages alone.
+        for package in "${packages[@]}"; do
+            pool_apt "$pool" apt-get download --print-uris "$package"
+        done | plan_lines >"$plan"
+        [ "$(wc -l <"$plan")" = ${#packages[@]} ] || die "Debian's package list states no SHA-256 for each of: ${packages[*]}"
+        pool_fetch alone "$pool" "guest kernel $name" "$plan" "${packages[@]}"
+        plan_is_for "kernel-$name" "$name"
+    fi
+    release=$(sed -nE 's/^linux-image-([^_]+)_.*/\1/p' "$plan")
     need_space "$ORRERY_CACHE" 400 "guest kernel $name"
     tmp=$(begin_artifact "kernels/$name")
     root="$tmp/root"

@@ -61,11 +61,9 @@ setup_qemu() {
         finish_artifact qemu "$tmp" "$key"
         return 0
     fi
-    pool_open trixie
-    step "QEMU: fetching Debian's package from trixie-backports (this machine has no complete QEMU of version 10.1 or newer)"
-    plan="$ORRERY_CACHE/.plan.qemu"
-    pool_plan trixie "${QEMU_PACKAGES[@]}" >"$plan"
-    pool_fetch trixie "QEMU and its libraries" "$plan" "${QEMU_PACKAGES[@]}"
+    step "QEMU: Debian's package from trixie-backports (this machine has no complete QEMU of version 10.1 or newer)"
+    plan=$(plan_file qemu)
+    plan_and_fetch closure trixie qemu "QEMU and its libraries" "${QEMU_PACKAGES[@]}"
     need_space "$ORRERY_CACHE" 400 "QEMU"
     tmp=$(begin_artifact qemu)
     mkdir -p "$tmp/root" "$tmp/bin" "$tmp/share" "$tmp/ovmf"
