@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+// SystemC's shared library refers to this symbol even where the program has a main() of its own. A
+// program that is started through SystemC's main() defines it itself.
+extern "C" __attribute__((weak)) int sc_main(int /*argc*/, char* /*argv*/[]) { return 0; }
+
 namespace orrery::pcie {
 
 EventHost::EventHost(const sc_core::sc_module_name& name, EventQueue& events) : sc_module(name), events_(events) {
@@ -56,8 +60,9 @@ RootComplexModule::RootComplexModule(const sc_core::sc_module_name& name, Simula
 unsigned RootComplexModule::add_port(const std::string& port_name, unsigned socket, BusRange buses,
                                      const AcsControl& acs) {
   const unsigned index = core.add_port(port_name, socket, buses, acs);
-  ports.push_back(std::make_unique<TlmPort>(fmt::format("{}_{}", basename(), port_name), core.ingress(index)));
-  core.connect(index, ports.back()->tx);
+  ports.push_back(
+      std::make_unique<RootPortModule>(fmt::format("{}_{}", basename(), port_name).c_str(), core.ingress(index)));
+  core.connect(index, ports.back()->port.tx);
   return index;
 }
 

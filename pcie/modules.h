@@ -72,6 +72,13 @@ class SwitchModule final : public sc_core::sc_module {
   std::vector<std::unique_ptr<TlmPort>> ports;
 };
 
+// The sockets of one root port: a module of its own, as root ports are added to a complex one by one.
+class RootPortModule final : public sc_core::sc_module {
+ public:
+  RootPortModule(const sc_core::sc_module_name& name, TlpSink& core) : sc_module(name), port("port", core) {}
+  TlmPort port;
+};
+
 class RootComplexModule final : public sc_core::sc_module {
  public:
   RootComplexModule(const sc_core::sc_module_name& name, Simulation& simulation,
@@ -80,7 +87,7 @@ class RootComplexModule final : public sc_core::sc_module {
   // As RootComplex::add_port(), with sockets; before the simulation starts.
   unsigned add_port(const std::string& port_name, unsigned socket, BusRange buses, const AcsControl& acs);
   RootComplex core;
-  std::vector<std::unique_ptr<TlmPort>> ports;
+  std::vector<std::unique_ptr<RootPortModule>> ports;
 };
 
 class EndpointModule final : public sc_core::sc_module {

@@ -77,7 +77,8 @@ const char* name(PageTableStatus status) {
   return "?";
 }
 
-PageTable::PageTable(PageTableMemory& memory, const Config& config) : memory_(memory), config_(config) {
+PageTable::PageTable(PageTableMemory& memory, const Config& config)
+    : memory_(memory), window_(memory.window()), config_(config) {
   if (config.host_address_bits < 32 || config.host_address_bits > 52) {
     throw Error(fmt::format("host_address_bits is {}", config.host_address_bits), "give 32 to 52");
   }
@@ -93,8 +94,16 @@ PageTable::~PageTable() {
   }
 }
 
+bool PageTable::read_outside_window(Hpa address, std::uint64_t& value) const {
+  const std::optional<std::uint64_t> word = memory_.read64(address);
+  value = word.value_or(0);
+  return word.has_value();
+}
+
 std::uint64_t PageTable::entry(Hpa table, unsigned index) const {
-  return memory_.read64(slot(table, index)).value_or(0);
+  std::uint64_t value = 0;
+  read(slot(table, index), value);
+  return value;
 }
 
 std::optional<Hpa> PageTable::new_table() {
@@ -274,17 +283,76 @@ std::uint64_t PageTable::clear(Hpa table, unsigned level, std::uint64_t first, s
 }
 
 bool PageTable::is_empty(Hpa table, unsigned hint) const {
-  for (unsigned i = hint; i < entries; ++i) {
-    if (present(entry(table, i))) {
-      return false;
-    }
-  }
-  for (unsigned i = hint; i > 0; --i) {
-    if (present(entry(table, i - 1))) {
+  for (unsigned distance = 0; distance < entries; ++distance) {
+    if ((hint + distance < entries && present(entry(table, hint + distance))) ||
+        (hint >= distance && present(entry(table, hint - distance)))) {
       return false;
     }
   }
   return true;
+}
+
+// The state of one walk; kept apart from the result so that it stays in registers.
+struct PageTable::Walk {
+  std::uint64_t iova;
+  std::uint64_t length;
+  std::uint64_t need;                  // the right that the access asks for
+  std::uint64_t rights = rights_mask;  // what the levels so far grant
+  Hpa table;
+  WalkResult& result;
+};
+
+void PageTable::fail(Walk& walk, unsigned level, WalkFault fault) const {
+  walk.result.fault = fault;
+  walk.result.steps = static_cast<std::uint8_t>(top_level + 1 - level);
+}
+
+template <unsigned level>
+inline void PageTable::descend(Walk& walk) const {
+  constexpr std::uint64_t span = span_of(level);
+  const unsigned index = index_of(walk.iova, level);
+  std::uint64_t value = 0;
+  if (!read(slot(walk.table, index), value)) [[unlikely]] {
+    return fail(walk, level, WalkFault::table_access);
+  }
+  if (!present(value)) [[unlikely]] {
+    return fail(walk, level, WalkFault::not_present);
+  }
+  const bool leaf = is_leaf(value, level);
+  const std::uint64_t below_page = leaf ? (span - 1) & address_mask : 0;
+  if ((value & (reserved_ | below_page)) != 0 || (leaf && level == top_level)) [[unlikely]] {
+    return fail(walk, level, WalkFault::malformed_entry);
+  }
+  walk.rights &= value;
+  if ((walk.rights & walk.need) == 0) [[unlikely]] {
+    return fail(walk, level, walk.need == read_bit ? WalkFault::read_permission : WalkFault::write_permission);
+  }
+  if constexpr (level > 1) {
+    if (!leaf) {
+      walk.table = target(value);
+      return descend<level - 1>(walk);
+    }
+  }
+
+  const std::uint64_t offset = walk.iova & (span - 1);
+  std::uint64_t bytes = span - offset;
+  std::uint64_t next = target(value).value + span;
+  constexpr std::uint64_t leaf_bit = level > 1 ? page_size_bit : 0;
+  const std::uint64_t kind = leaf_bit | walk.need;
+  for (unsigned i = index + 1; bytes < walk.length && i < entries; ++i) {
+    const std::uint64_t follower = entry(walk.table, i);
+    if ((follower & address_mask) != next || (follower & kind) != kind || (next & reserved_) != 0) {
+      break;
+    }
+    bytes += span;
+    next += span;
+  }
+  walk.result.address = target(value) + offset;
+  walk.result.bytes = std::min(bytes, walk.length);
+  walk.result.steps = top_level + 1 - level;
+  walk.result.page_shift = shift_of(level);
+  walk.result.readable = (walk.rights & read_bit) != 0;
+  walk.result.writable = (walk.rights & write_bit) != 0;
 }
 
 WalkResult PageTable::walk(Iova iova, std::uint64_t length, DmaDirection direction) const {
@@ -297,59 +365,12 @@ WalkResult PageTable::walk(Iova iova, std::uint64_t length, DmaDirection directi
     result.fault = WalkFault::not_present;
     return result;
   }
-  const std::uint64_t need = direction == DmaDirection::read ? read_bit : write_bit;
-  std::uint64_t rights = rights_mask;
-  Hpa table = *root_;
-  unsigned level = top_level;
-  std::uint64_t value = 0;
-  for (;; --level) {
-    const std::optional<std::uint64_t> read = memory_.read64(slot(table, index_of(iova.value, level)));
-    ++result.steps;
-    if (!read) [[unlikely]] {
-      result.fault = WalkFault::table_access;
-      return result;
-    }
-    value = *read;
-    if (!present(value)) [[unlikely]] {
-      result.fault = WalkFault::not_present;
-      return result;
-    }
-    const bool leaf = is_leaf(value, level);
-    const std::uint64_t below_page = leaf ? (span_of(level) - 1) & address_mask : 0;
-    if ((value & (reserved_ | below_page)) != 0 || (leaf && level == top_level)) [[unlikely]] {
-      result.fault = WalkFault::malformed_entry;
-      return result;
-    }
-    rights &= value;
-    if ((rights & need) == 0) [[unlikely]] {
-      result.fault = direction == DmaDirection::read ? WalkFault::read_permission : WalkFault::write_permission;
-      return result;
-    }
-    if (leaf) {
-      break;
-    }
-    table = target(value);
-  }
-
-  const std::uint64_t span = span_of(level);
-  const std::uint64_t offset = iova.value & (span - 1);
-  result.address = target(value) + offset;
-  result.page_shift = static_cast<std::uint8_t>(shift_of(level));
-  result.readable = (rights & read_bit) != 0;
-  result.writable = (rights & write_bit) != 0;
-  length = std::max<std::uint64_t>(length, 1);
-  std::uint64_t bytes = span - offset;
-  std::uint64_t next = target(value).value + span;
-  const std::uint64_t kind = level > 1 ? page_size_bit | need : need;
-  for (unsigned i = index_of(iova.value, level) + 1; bytes < length && i < entries; ++i) {
-    const std::uint64_t follower = entry(table, i);
-    if ((follower & address_mask) != next || (follower & kind) != kind || (next & reserved_) != 0) {
-      break;
-    }
-    bytes += span;
-    next += span;
-  }
-  result.bytes = std::min(bytes, length);
+  Walk walk{.iova = iova.value,
+            .length = std::max<std::uint64_t>(length, 1),
+            .need = direction == DmaDirection::read ? read_bit : write_bit,
+            .table = *root_,
+            .result = result};
+  descend<top_level>(walk);
   return result;
 }
 

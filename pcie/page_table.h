@@ -85,12 +85,16 @@ class PageTable {
   [[nodiscard]] std::uint32_t table_pages() const { return table_pages_; }
 
  private:
+  struct Walk;
+  template <unsigned level>
+  void descend(Walk& walk) const;
+  void fail(Walk& walk, unsigned level, WalkFault fault) const;
   [[nodiscard]] bool range_is_mappable(Iova iova, std::uint64_t size) const;
   // Recursive over [first, last], inclusive addresses within what `table` covers at `level` (4: root … 1).
   [[nodiscard]] bool range_free(Hpa table, unsigned level, std::uint64_t first, std::uint64_t last) const;
   std::uint64_t clear(Hpa table, unsigned level, std::uint64_t first, std::uint64_t last);
   std::uint64_t clear_from_root(std::uint64_t first, std::uint64_t last);
-  // No entry is present. The search begins at `hint`, around which an entry is likely to be found.
+  // No entry is present. The search goes outwards from `hint`, around which an entry is likely to be found.
   [[nodiscard]] bool is_empty(Hpa table, unsigned hint) const;
   [[nodiscard]] bool fill(std::uint64_t iova, std::uint64_t hpa, std::uint64_t size, std::uint64_t rights);
   // Makes a page boundary of `iova`, at the cost of at most 2 tables.
@@ -98,9 +102,20 @@ class PageTable {
   void free_tree(Hpa table, unsigned level);
   std::optional<Hpa> new_table();
   void free_table(Hpa table);
+  // False if no memory answers.
+  bool read(Hpa address, std::uint64_t& value) const {
+    const std::uint64_t offset = address.value - window_.base.value;
+    if (offset < window_.bytes) [[likely]] {
+      value = window_.words[offset >> 3U];
+      return true;
+    }
+    return read_outside_window(address, value);
+  }
+  bool read_outside_window(Hpa address, std::uint64_t& value) const;
   [[nodiscard]] std::uint64_t entry(Hpa table, unsigned index) const;
 
   PageTableMemory& memory_;
+  PageTableMemory::Window window_;
   Config config_;
   std::uint64_t reserved_;  // address bits that the host doesn't have
   std::optional<Hpa> root_;

@@ -11,6 +11,15 @@ namespace orrery::pcie {
 // Modelled memory for page-table pages. One thread. read64 is on the path of every translated DMA.
 class PageTableMemory {
  public:
+  // A part of the memory that the walker may read in place, without a call of read64. Constant for the lifetime of
+  // the object; every word of it can be read at any time. Empty if there is none.
+  struct Window {
+    Hpa base;
+    std::uint64_t bytes = 0;
+    const std::uint64_t* words = nullptr;
+  };
+  [[nodiscard]] virtual Window window() const { return {}; }
+
   // The 64-bit word at a multiple of 8; none if no memory answers there.
   [[nodiscard]] virtual std::optional<std::uint64_t> read64(Hpa address) = 0;
   // Only at addresses inside pages that allocate_page() gave out.

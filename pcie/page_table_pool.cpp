@@ -11,31 +11,31 @@
 namespace orrery::pcie {
 
 PageTablePool::PageTablePool(Hpa base, std::uint32_t pages) : base_(base), limit_(pages) {
-  if ((base.value & 4095U) != 0 || !range_is_valid(base.value, std::uint64_t{pages} << 12U)) {
+  if ((base.value & 4095U) != 0 || !range_is_valid(base.value, size())) {
     throw Error(fmt::format("page-table memory: {} pages at {:#x} are no page-aligned range", pages, base.value),
                 "give a base that is a multiple of 4096 and at least one page");
+  }
+  // calloc takes large blocks from the system as they are, zero and untouched.
+  words_.reset(static_cast<std::uint64_t*>(std::calloc(pages, std::size_t{words_per_page} * 8)));
+  if (!words_) {
+    throw Error(fmt::format("page-table memory: the machine can't reserve {} MiB", size() >> 20U),
+                "give fewer pages, or more memory");
   }
 }
 
 std::optional<std::uint64_t> PageTablePool::read64(Hpa address) {
   const std::uint64_t offset = address.value - base_.value;
-  const std::uint64_t page = offset >> 12U;
-  if (page >= pages_.size()) [[unlikely]] {
-    // Inside the region, but never given out: memory that was never written.
-    if (page < limit_) {
-      return 0;
-    }
+  if (offset >= size()) {
     return std::nullopt;
   }
-  return pages_[page][(offset & 4095U) >> 3U];
+  return words_[offset >> 3U];
 }
 
 void PageTablePool::write64(Hpa address, std::uint64_t value) {
   const std::uint64_t offset = address.value - base_.value;
-  const std::uint64_t page = offset >> 12U;
-  assert(page < pages_.size());
-  if (page < pages_.size()) {
-    pages_[page][(offset & 4095U) >> 3U] = value;
+  assert(offset < size());
+  if (offset < size()) {
+    words_[offset >> 3U] = value;
   }
 }
 
@@ -45,10 +45,9 @@ std::optional<Hpa> PageTablePool::allocate_page() {
     std::pop_heap(free_.begin(), free_.end(), std::greater<>());
     page = free_.back();
     free_.pop_back();
-    std::fill_n(pages_[page].get(), words_per_page, 0);
-  } else if (pages_.size() < limit_) {
-    page = static_cast<std::uint32_t>(pages_.size());
-    pages_.push_back(std::make_unique<std::uint64_t[]>(words_per_page));
+    std::fill_n(&words_[std::size_t{page} * words_per_page], words_per_page, 0);
+  } else if (touched_ < limit_) {
+    page = touched_++;
   } else {
     return std::nullopt;
   }
@@ -58,8 +57,8 @@ std::optional<Hpa> PageTablePool::allocate_page() {
 
 void PageTablePool::free_page(Hpa page) {
   const std::uint64_t index = (page.value - base_.value) >> 12U;
-  assert(index < pages_.size() && in_use_ > 0);
-  if (index >= pages_.size()) {
+  assert(index < touched_ && in_use_ > 0);
+  if (index >= touched_) {
     return;
   }
   --in_use_;

@@ -71,7 +71,7 @@ Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
                                                 : topology.endpoints[*port.endpoint].name;
     root_links.push_back(
         std::make_unique<pcie::LinkModule>(("link_" + module_name(below)).c_str(), simulation, port.link));
-    pcie::bind(*complex->ports.back(), root_links.back()->upper);
+    pcie::bind(complex->ports.back()->port, root_links.back()->upper);
   }
 
   for (const Topology::Switch& described : topology.switches) {

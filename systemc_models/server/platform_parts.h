@@ -43,7 +43,6 @@ struct Platform::Parts final : private pcie::InterruptController {
 
  private:
   void interrupt(pcie::Bdf requester, std::uint64_t address, std::uint32_t data) override;
-  pcie::TlmPort& port_below_root(std::size_t root_port) { return *complex->ports.at(root_port); }
 
   std::map<std::string, std::vector<std::pair<std::uint64_t, std::uint64_t>>> files_;  // (device, inode) by guest
 };

@@ -1,0 +1,144 @@
+#include "cli/server_host.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+namespace orrery::cli {
+
+namespace {
+
+// Events between two looks at the clients. A functional event may move 1 MiB, a timed one is a TLP.
+constexpr std::uint64_t functional_budget = 4;
+constexpr std::uint64_t timed_budget = 512;
+// A wait shorter than this is spun through: a sleep would overshoot it.
+constexpr std::chrono::microseconds shortest_sleep{60};
+// How often, in turns, a polling loop looks at every client and at the io_context.
+constexpr std::uint64_t turns_between_full_polls = 16;
+
+}  // namespace
+
+ServerHost::ServerHost(const models::ServerConfig& config, ServerHostOptions options) : options_(std::move(options)) {
+  platform_ = std::make_unique<models::Platform>(config);
+  const models::Topology& topology = platform_->topology();
+  guests_ = models::guests_of(config, topology);
+  bridge::SessionOptions session;
+  session.allow_bar_mapping = config.gpu.map_bars;
+  for (const models::GuestConfig& guest : guests_) {
+    for (const std::string& device : guest.devices) {
+      const models::Topology::Endpoint* endpoint = topology.find(device);
+      const auto index = static_cast<std::size_t>(endpoint - topology.endpoints.data());
+      platform_->assign(index, guest.name);
+      bridge::ServerOptions server;
+      server.socket = options_.socket_directory / guest.name / (device + ".sock");
+      server.session = session;
+      servers_[device] = std::make_unique<bridge::Server>(io_, platform_->function(index), server);
+      polled_.push_back(servers_[device].get());
+    }
+  }
+  platform_->settle();
+  wall_start_ = Clock::now();
+  simulated_start_ = platform_->now();
+}
+
+ServerHost::~ServerHost() = default;
+
+std::filesystem::path ServerHost::socket(const std::string& endpoint) const {
+  const auto server = servers_.find(endpoint);
+  return server == servers_.end() ? std::filesystem::path{} : server->second->socket();
+}
+
+bool ServerHost::connected(const std::string& endpoint) const {
+  const auto server = servers_.find(endpoint);
+  return server != servers_.end() && server->second->connected();
+}
+
+Picoseconds ServerHost::target_time() {
+  const auto wall = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - wall_start_).count();
+  const models::ServerConfig& config = platform_->config();
+  const double pace = config.time_mode == models::TimeMode::timed ? config.pace : 1.0;
+  return simulated_start_ + Picoseconds{static_cast<std::uint64_t>(static_cast<double>(wall) * 1e3 * pace)};
+}
+
+bool ServerHost::poll_servers() {
+  if (polled_.empty()) {
+    return false;
+  }
+  if (turns_ % turns_between_full_polls != 0) {
+    return polled_[last_active_]->poll();
+  }
+  bool any = false;
+  for (std::size_t i = 0; i < polled_.size(); ++i) {
+    if (polled_[i]->poll()) {
+      last_active_ = i;
+      any = true;
+    }
+  }
+  return any;
+}
+
+void ServerHost::turn(std::chrono::microseconds longest) {
+  ++turns_;
+  bool active = false;
+  if (options_.poll) {
+    active = poll_servers();
+    if (!active && turns_ % turns_between_full_polls == 0) {
+      active = io_.poll() != 0;
+    }
+  } else {
+    active = io_.poll() != 0;
+  }
+  if (io_.stopped()) {
+    io_.restart();
+  }
+
+  const bool timed = platform_->config().time_mode == models::TimeMode::timed;
+  const Picoseconds target = target_time();
+  const Picoseconds due = platform_->next_activity();
+  if (due <= target || platform_->now() < target) {
+    platform_->advance(max(target, platform_->now()), timed ? timed_budget : functional_budget);
+  }
+  if (timed && platform_->now() < target && platform_->next_activity() <= target) {
+    // More to simulate than time for it: the backlog is not made up for, simulated time just runs later.
+    wall_start_ = Clock::now();
+    simulated_start_ = platform_->now();
+  }
+  if (active || options_.poll || stopped_) {
+    return;
+  }
+  const Picoseconds next = platform_->next_activity();
+  auto sleep = std::chrono::duration_cast<std::chrono::microseconds>(longest);
+  if (next != Picoseconds::max()) {
+    const double pace = timed ? platform_->config().pace : 1.0;
+    const Picoseconds from = platform_->now();
+    const double micros = next <= from ? 0.0 : static_cast<double>((next - from).count) / 1e6 / pace;
+    sleep = std::min(sleep, std::chrono::microseconds(static_cast<std::int64_t>(std::min(micros, 1e6))));
+  }
+  if (sleep >= shortest_sleep) {
+    io_.run_one_for(sleep);
+    if (io_.stopped()) {
+      io_.restart();
+    }
+  }
+}
+
+void ServerHost::run() {
+  stopped_ = false;
+  while (!stopped_) {
+    turn(std::chrono::milliseconds(200));
+  }
+}
+
+bool ServerHost::run_until(const std::function<bool()>& done, std::chrono::milliseconds limit) {
+  const Clock::time_point end = Clock::now() + limit;
+  while (!done()) {
+    if (Clock::now() >= end) {
+      return false;
+    }
+    turn(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+}  // namespace orrery::cli

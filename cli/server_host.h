@@ -1,0 +1,70 @@
+// A running server: the platform, its vfio-user sockets, and the loop that gives both their time.
+//
+// One thread alternates between the io_context (clients' messages) and the SystemC kernel. In functional
+// mode simulated time follows the monotonic clock; in timed mode it is paced: never ahead of
+// wall time x pace, and behind it for as long as there is more to simulate than time for it.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "qemu_bridge/server.h"
+#include "systemc_models/server/platform.h"
+#include "systemc_models/server/server_config.h"
+
+namespace orrery::cli {
+
+struct ServerHostOptions {
+  std::filesystem::path socket_directory;  // exists, private; a socket per function is made in it
+  bool poll = false;                       // spin instead of sleeping: lower latency, a whole core
+};
+
+class ServerHost {
+ public:
+  // Throws Error if the configuration can't be built or a socket can't be had.
+  ServerHost(const models::ServerConfig& config, ServerHostOptions options);
+  ~ServerHost();
+  ServerHost(const ServerHost&) = delete;
+  ServerHost& operator=(const ServerHost&) = delete;
+
+  [[nodiscard]] boost::asio::io_context& io() { return io_; }
+  [[nodiscard]] models::Platform& platform() { return *platform_; }
+  [[nodiscard]] const std::vector<models::GuestConfig>& guests() const { return guests_; }
+  // Socket of an endpoint, by its name; empty for an endpoint that no guest has.
+  [[nodiscard]] std::filesystem::path socket(const std::string& endpoint) const;
+  [[nodiscard]] bool connected(const std::string& endpoint) const;
+
+  // Runs until stop() is called from a handler. Exceptions of handlers leave it.
+  void run();
+  // Runs until `done` says so (asked after each turn) or the time is up; false: time is up.
+  bool run_until(const std::function<bool()>& done, std::chrono::milliseconds limit);
+  void stop() { stopped_ = true; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // One turn: what clients sent, what is due; sleeps until there is more, at most `longest`.
+  void turn(std::chrono::microseconds longest);
+  [[nodiscard]] Picoseconds target_time();
+  bool poll_servers();
+
+  boost::asio::io_context io_;
+  ServerHostOptions options_;
+  std::unique_ptr<models::Platform> platform_;
+  std::vector<models::GuestConfig> guests_;
+  std::map<std::string, std::unique_ptr<bridge::Server>> servers_;
+  std::vector<bridge::Server*> polled_;
+  std::size_t last_active_ = 0;
+  std::uint64_t turns_ = 0;
+  Clock::time_point wall_start_;
+  Picoseconds simulated_start_;
+  bool stopped_ = false;
+};
+
+}  // namespace orrery::cli
