@@ -94,6 +94,7 @@ APT::Keep-Downloaded-Packages "1";
 APT::Get::AllowUnauthenticated "0";
 Acquire::Languages "none";
 Acquire::ForceHash "SHA256";
+Acquire::Retries "0";
 Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "0";
 Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "0";
 Acquire::AllowInsecureRepositories "0";
