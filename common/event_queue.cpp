@@ -1,8 +1,14 @@
 #include "common/event_queue.h"
 
 #include <bit>
+#include <cstddef>
 
 namespace orrery {
+
+namespace {
+// Handled entries of bucket 0 that are kept before their room is used again.
+constexpr std::size_t compact_at = 4096;
+}  // namespace
 
 unsigned EventQueue::bucket_of(std::uint64_t time) const {
   return static_cast<unsigned>(std::bit_width(time ^ base_));
@@ -64,6 +70,10 @@ bool EventQueue::run_one() {
     bucket.entries.clear();
     bucket.head = 0;
     due_ = false;
+  } else if (bucket.head >= compact_at && bucket.head >= bucket.entries.size() / 2) {
+    // Events that beget events at the same time (functional mode: all of them) may never empty the bucket.
+    bucket.entries.erase(bucket.entries.begin(), bucket.entries.begin() + static_cast<std::ptrdiff_t>(bucket.head));
+    bucket.head = 0;
   }
   now_ = {entry.time};
   ++dispatched_;
@@ -82,6 +92,7 @@ std::uint64_t EventQueue::run_until(Picoseconds until) {
 }
 
 void EventQueue::advance_to(Picoseconds to) {
+  to = min(to, next_time());
   if (now_ < to) {
     now_ = to;
   }

@@ -42,7 +42,7 @@ class EventQueue {
   bool run_one();
   // Handles every event with time <= until, then moves now() to `until`. Returns how many it handled.
   std::uint64_t run_until(Picoseconds until);
-  // Moves now() forward without handling anything; no event may be due earlier than `to`.
+  // Moves now() forward without handling anything; not past the next event.
   void advance_to(Picoseconds to);
 
  private:
