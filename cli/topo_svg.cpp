@@ -132,9 +132,8 @@ class Drawing {
     box(x, top, width, socket_height, "#dbe7f6", "#33629a");
     text(x + width / 2, top + 27, fmt::format("socket{}", socket.index), "name", "middle");
     text(x + width / 2, top + 46,
-         fmt::format("NUMA node {} · root bus {:02x} · buses {:02x}–{:02x}", socket.numa_node, socket.root_bus,
-                     socket.root_bus, socket.last_bus),
-         "small", "middle");
+         fmt::format("NUMA node {} · buses {:02x}–{:02x}", socket.numa_node, socket.root_bus, socket.last_bus), "small",
+         "middle");
     bottom_ = std::max(bottom_, top + socket_height);
     for (std::size_t i = 0; i < columns.size(); ++i) {
       draw_column(columns[i], x + static_cast<int>(i) * (column_width + column_gap), top + socket_height);
