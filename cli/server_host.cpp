@@ -22,6 +22,20 @@ constexpr std::uint64_t turns_between_full_polls = 16;
 ServerHost::ServerHost(const models::ServerConfig& config, ServerHostOptions options) : options_(std::move(options)) {
   platform_ = std::make_unique<models::Platform>(config);
   const models::Topology& topology = platform_->topology();
+  if (config.time_mode == models::TimeMode::timed || !config.trace_file.empty()) {
+    trace_ = std::make_unique<pcie::TlpTrace>(platform_->simulation(), config.name);
+    for (const models::Platform::LinkReport& link : platform_->links()) {
+      trace_->set_link(link.down_id, *link.settings);
+      trace_->set_link(link.up_id, *link.settings);
+    }
+    for (const models::Topology::Endpoint& endpoint : topology.endpoints) {
+      trace_->set_function(endpoint.bdf, endpoint.name);
+    }
+    if (!config.trace_file.empty()) {
+      trace_->open(config.trace_file);
+    }
+    platform_->simulation().observer = trace_.get();
+  }
   guests_ = models::guests_of(config, topology);
   bridge::SessionOptions session;
   session.allow_bar_mapping = config.gpu.map_bars;
@@ -42,7 +56,17 @@ ServerHost::ServerHost(const models::ServerConfig& config, ServerHostOptions opt
   simulated_start_ = platform_->now();
 }
 
-ServerHost::~ServerHost() = default;
+ServerHost::~ServerHost() {
+  servers_.clear();  // disconnects the clients: their last TLPs still belong to the trace
+  platform_->simulation().observer = nullptr;
+}
+
+void ServerHost::close_files() {
+  if (trace_ != nullptr) {
+    platform_->simulation().observer = nullptr;
+    trace_->close();
+  }
+}
 
 std::filesystem::path ServerHost::socket(const std::string& endpoint) const {
   const auto server = servers_.find(endpoint);

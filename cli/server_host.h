@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "pcie/tlp_trace.h"
 #include "qemu_bridge/server.h"
 #include "systemc_models/server/platform.h"
 #include "systemc_models/server/server_config.h"
@@ -40,6 +41,10 @@ class ServerHost {
   // Socket of an endpoint, by its name; empty for an endpoint that no guest has.
   [[nodiscard]] std::filesystem::path socket(const std::string& endpoint) const;
   [[nodiscard]] bool connected(const std::string& endpoint) const;
+  // Every TLP so far, in order. Kept in timed mode, and in functional mode if a trace file is written.
+  [[nodiscard]] pcie::TlpTrace* trace() { return trace_.get(); }
+  // Completes the trace file; throws Error if it couldn't be written. Also done by the destructor, silently.
+  void close_files();
 
   // Runs until stop() is called from a handler. Exceptions of handlers leave it.
   void run();
@@ -57,6 +62,7 @@ class ServerHost {
   boost::asio::io_context io_;
   ServerHostOptions options_;
   std::unique_ptr<models::Platform> platform_;
+  std::unique_ptr<pcie::TlpTrace> trace_;
   std::vector<models::GuestConfig> guests_;
   std::map<std::string, std::unique_ptr<bridge::Server>> servers_;
   std::vector<bridge::Server*> polled_;
