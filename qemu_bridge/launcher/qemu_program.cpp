@@ -1,0 +1,185 @@
+#include "qemu_bridge/launcher/qemu_program.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdlib>
+#include <sstream>
+#include <tuple>
+
+#include "common/error.h"
+#include "qemu_bridge/launcher/child_process.h"
+#include "qemu_bridge/launcher/system_text.h"
+
+namespace orrery::bridge {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* program_name = "qemu-system-x86_64";
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+bool is_program(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
+}
+
+std::string first_existing(const std::vector<fs::path>& candidates) {
+  std::error_code ignored;
+  for (const fs::path& candidate : candidates) {
+    if (fs::exists(candidate, ignored)) {
+      return candidate.string();
+    }
+  }
+  return {};
+}
+
+// What guests need beside the program. Firmware images are data: the cache's serve any QEMU.
+QemuInstallation complete(const std::string& program, const fs::path& cache) {
+  QemuInstallation qemu;
+  qemu.program = program;
+  const fs::path own = cache / "qemu";
+  std::error_code ignored;
+  // Firmware of the cache belongs to the QEMU of the cache; another QEMU brings its own.
+  if (fs::equivalent(program, own / "bin" / program_name, ignored) && fs::is_directory(own / "share", ignored)) {
+    qemu.data_directory = (own / "share").string();
+  }
+  qemu.virtiofsd = first_existing({own / "bin/virtiofsd", "/usr/libexec/virtiofsd"});
+  qemu.ovmf_code = first_existing({own / "ovmf/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_CODE_4M.fd"});
+  qemu.ovmf_vars = first_existing({own / "ovmf/OVMF_VARS_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"});
+  return qemu;
+}
+
+// Throws unless it is a QEMU that is new enough.
+void require_new_enough(const std::string& program, std::string_view named_by, std::chrono::milliseconds limit) {
+  const std::optional<QemuVersion> version = qemu_version(program, limit);
+  if (!version) {
+    throw Error(
+        fmt::format("{} ({}) doesn't say a QEMU version", program, named_by),
+        fmt::format("name a qemu-system-x86_64 of version {} or newer, or run ./dev setup", least_qemu_version.text()));
+  }
+  if (*version < least_qemu_version) {
+    throw Error(fmt::format("{} ({}) is QEMU {}; {} or newer is needed for its vfio-user-pci device", program, named_by,
+                            version->text(), least_qemu_version.text()),
+                "run ./dev setup, which fetches one");
+  }
+}
+
+}  // namespace
+
+std::string QemuVersion::text() const {
+  return fmt::format("{}.{}.{}", major, minor, micro);
+}
+
+fs::path cache_directory() {
+  if (const std::string cache = variable("ORRERY_CACHE"); !cache.empty()) {
+    return cache;
+  }
+  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) {
+    return fs::path(cache) / "orrery";
+  }
+  const std::string home = variable("HOME");
+  // HOME may be unset in a bare container; set-up uses root's then.
+  return fs::path(home.empty() ? "/root" : home) / ".cache/orrery";
+}
+
+DiscoveryEnvironment DiscoveryEnvironment::of_process() {
+  DiscoveryEnvironment environment;
+  environment.orrery_qemu = variable("ORRERY_QEMU");
+  environment.path = variable("PATH");
+  environment.cache = cache_directory();
+  return environment;
+}
+
+RunResult run_program(const std::string& program, const std::vector<std::string>& arguments,
+                      std::chrono::milliseconds time_limit) {
+  boost::asio::io_context io;
+  RunResult result;
+  boost::asio::steady_timer limit(io, time_limit);
+  ChildOptions options;
+  options.program = program;
+  options.arguments = arguments;
+  ChildProcess child(io, options, [&](const ChildExit& exit) {
+    limit.cancel();
+    if (exit.signal == 0 && !result.timed_out) {
+      result.status = exit.status;
+    }
+  });
+  limit.async_wait([&](const boost::system::error_code& cancelled) {
+    if (!cancelled) {
+      result.timed_out = true;
+      child.kill();
+    }
+  });
+  io.run();
+  result.output = child.output_tail();
+  return result;
+}
+
+std::optional<QemuVersion> qemu_version(const std::string& program, std::chrono::milliseconds time_limit) {
+  RunResult result;
+  try {
+    result = run_program(program, {"--version"}, time_limit);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  constexpr std::string_view before = "QEMU emulator version ";
+  const auto at = result.output.find(before);
+  if (result.status != 0 || at == std::string::npos) {
+    return std::nullopt;
+  }
+  QemuVersion version;
+  char dot1 = 0;
+  char dot2 = 0;
+  std::istringstream text(result.output.substr(at + before.size()));
+  if (!(text >> version.major >> dot1 >> version.minor >> dot2 >> version.micro) || dot1 != '.' || dot2 != '.') {
+    return std::nullopt;
+  }
+  return version;
+}
+
+QemuInstallation find_qemu(const DiscoveryEnvironment& environment) {
+  if (!environment.orrery_qemu.empty()) {
+    if (!is_program(environment.orrery_qemu)) {
+      throw Error(fmt::format("ORRERY_QEMU names {}, which is not a program", environment.orrery_qemu),
+                  "name a qemu-system-x86_64, or unset ORRERY_QEMU");
+    }
+    require_new_enough(environment.orrery_qemu, "named by ORRERY_QEMU", environment.time_limit);
+    return complete(environment.orrery_qemu, environment.cache);
+  }
+  // One on PATH that is too old is no error as long as the cache has a newer.
+  std::string too_old;
+  std::istringstream path(environment.path);
+  for (std::string directory; std::getline(path, directory, ':');) {
+    const fs::path program = fs::path(directory) / program_name;
+    if (directory.empty() || !is_program(program)) {
+      continue;
+    }
+    const std::optional<QemuVersion> version = qemu_version(program.string(), environment.time_limit);
+    if (version && *version >= least_qemu_version) {
+      return complete(program.string(), environment.cache);
+    }
+    if (too_old.empty()) {
+      too_old = fmt::format("{} is {}", program.string(),
+                            version ? "QEMU " + version->text() : "no QEMU that says its version");
+    }
+  }
+  const fs::path cached = environment.cache / "qemu/bin" / program_name;
+  if (is_program(cached)) {
+    require_new_enough(cached.string(), "fetched by set-up", environment.time_limit);
+    return complete(cached.string(), environment.cache);
+  }
+  throw Error(too_old.empty() ? fmt::format("no {} on PATH and none in {}", program_name, cached.string())
+                              : fmt::format("{}; {} or newer is needed, and there is none in {}", too_old,
+                                            least_qemu_version.text(), cached.string()),
+              "run ./dev setup, which fetches one, or set ORRERY_QEMU");
+}
+
+}  // namespace orrery::bridge
