@@ -75,10 +75,10 @@ Decoded<ClientProposal> decode_version(std::span<const std::byte> payload) {
   if (data.empty()) {
     return {proposal, 0};
   }
-  if (data.back() != std::byte{0}) {
+  // NUL-terminated, and no NUL before: the parser would take that for the end of its input.
+  if (std::find(data.begin(), data.end(), std::byte{0}) != data.end() - 1) {
     return invalid;
   }
-  // A NUL inside the text is no JSON and fails the parser.
   const auto* text = reinterpret_cast<const char*>(data.data());
   const json parsed = json::parse(text, text + data.size() - 1, nullptr, false);
   if (!parsed.is_object()) {

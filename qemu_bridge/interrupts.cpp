@@ -24,6 +24,7 @@ bool is_eventfd(int fd) {
 
 Interrupts::Interrupts(unsigned msix_vectors) {
   indices_[wire::irq_msix].resize(msix_vectors);
+  indices_[wire::irq_err].resize(1);
   indices_[wire::irq_req].resize(1);
 }
 
@@ -137,11 +138,11 @@ void Interrupts::deliver_if_due(Vector& vector) {
   }
 }
 
-bool Interrupts::request_release() {
-  if (!indices_[wire::irq_req][0].trigger) {
+bool Interrupts::notify(std::uint32_t index) {
+  if (!indices_[index][0].trigger) {
     return false;
   }
-  fire(wire::irq_req, 0);
+  fire(index, 0);
   return true;
 }
 

@@ -24,8 +24,8 @@ bool is_eventfd(int fd);
 // disabled, and what fires is dropped.
 class Interrupts final : public pcie::InterruptSink {
  public:
-  // REQ (the server asks the client to let go of the device) always exists; INTx, MSI and ERR don't: a
-  // function of the platform signals by MSI-X only, and QEMU reports AER itself.
+  // ERR (the device has failed for good: QEMU stops the machine) and REQ (the client is asked to let go of
+  // the device) always exist. INTx and MSI don't: functions of the platform signal by MSI-X only.
   explicit Interrupts(unsigned msix_vectors);
 
   [[nodiscard]] std::uint32_t count(std::uint32_t index) const {
@@ -41,8 +41,8 @@ class Interrupts final : public pcie::InterruptSink {
 
   // InterruptSink. A vector the function doesn't have is dropped.
   void msix(unsigned vector) override { fire(wire::irq_msix, vector); }
-  // Asks the client to release the device; false if it gave no eventfd for that.
-  bool request_release();
+  // Fires ERR or REQ; false if the client gave no eventfd for it.
+  bool notify(std::uint32_t index);
 
   // Device reset: masks and pending bits go, eventfds stay.
   void reset();

@@ -90,8 +90,10 @@ class Session final : private DmaMessagesHost {
   [[nodiscard]] const SessionCounters& counters() const { return counters_; }
   [[nodiscard]] const Interrupts& interrupts() const { return interrupts_; }
   [[nodiscard]] std::size_t dma_mappings() const { return mappings_.size(); }
-  // Asks the client to let go of the device (the REQ interrupt); false if it can't be asked.
-  bool request_release() { return interrupts_.request_release(); }
+  // Asks the client to let go of the device (the REQ interrupt: QEMU unplugs it), or tells it that the
+  // device has failed beyond recovery (ERR: QEMU stops the machine). False if it can't be told.
+  bool request_release() { return interrupts_.notify(wire::irq_req); }
+  bool report_failure() { return interrupts_.notify(wire::irq_err); }
 
  private:
   struct Region {
