@@ -102,6 +102,9 @@ class DeviceModel {
   // Register BARs. offset + size lies within the BAR.
   virtual void bar_read(unsigned bar, std::uint64_t offset, std::span<std::byte> into) = 0;
   virtual void bar_write(unsigned bar, std::uint64_t offset, std::span<const std::byte> from) = 0;
+  // How the bar_read() that has just returned ended: anything but success is answered with that status and
+  // without data.
+  [[nodiscard]] virtual CompletionStatus read_status() const { return CompletionStatus::success; }
   // Memory BARs: the bytes behind [offset, offset + size), or an empty span if the BAR (or that part of it)
   // is registers, which then go through the two calls above.
   virtual std::span<std::byte> bar_memory(unsigned bar, std::uint64_t offset, std::uint64_t size) {
@@ -113,7 +116,8 @@ class DeviceModel {
     static_cast<void>(bar);
     return -1;
   }
-  // Access time of a register, and of device memory behind a BAR, charged in timed mode.
+  // Access time of a register, and of device memory behind a BAR, charged in timed mode. Asked for after the
+  // read that it is charged to.
   [[nodiscard]] virtual Picoseconds access_time(unsigned bar) const = 0;
   // Function-level or conventional reset. The endpoint has cancelled all transfers before.
   virtual void reset() = 0;

@@ -429,7 +429,6 @@ void Endpoint::handle_read(const Tlp& tlp) {
     respond(make_completion(simulation_, tlp, bdf_, CompletionStatus::unsupported_request), {});
     return;
   }
-  const Picoseconds access = simulation_.timed ? model_.access_time(hit->bar) : Picoseconds{};
   std::span<const std::byte> bytes;
   static constexpr std::array<std::byte, 4> nothing{};
   if (is_zero_length_read(tlp)) {
@@ -442,9 +441,16 @@ void Endpoint::handle_read(const Tlp& tlp) {
       }
       const std::span<std::byte> into{read_buffer_.data(), tlp.length};
       model_.bar_read(hit->bar, hit->offset, into);
+      if (model_.read_status() != CompletionStatus::success) {
+        ++counters_.errors;
+        respond(make_completion(simulation_, tlp, bdf_, model_.read_status()),
+                simulation_.timed ? model_.access_time(hit->bar) : Picoseconds{});
+        return;
+      }
       bytes = into;
     }
   }
+  const Picoseconds access = simulation_.timed ? model_.access_time(hit->bar) : Picoseconds{};
   counters_.completion_bytes_sent += bytes.size();
   const auto length = static_cast<std::uint32_t>(bytes.size());
   if (!simulation_.timed) {

@@ -56,13 +56,13 @@ Device make_rnic(const ServerConfig& config, const Topology::Endpoint& endpoint)
 
 }  // namespace
 
-Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint) {
+Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint, pcie::EventHost& host) {
   switch (endpoint.kind) {
     case EndpointKind::rnic: return make_rnic(config, endpoint);
     case EndpointKind::gpu: return make_gpu(config, endpoint);
     case EndpointKind::plugin: break;
   }
-  return make_plugin(config, endpoint);
+  return make_plugin(config, endpoint, host);
 }
 
 }  // namespace orrery::models

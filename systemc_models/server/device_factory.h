@@ -9,6 +9,10 @@
 #include "systemc_models/server/server_config.h"
 #include "systemc_models/server/topology.h"
 
+namespace orrery::pcie {
+class EventHost;
+}
+
 namespace orrery::models {
 
 // What an endpoint needs: the model, its configuration space and its BARs.
@@ -18,7 +22,8 @@ struct Device {
   pcie::BarDescriptions bars;
 };
 
-// Throws Error if the configuration asks for what can't be had.
-Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint);
+// Throws Error if the configuration asks for what can't be had. `host` runs the events of the device's
+// simulation and outlives the device: processes of a plug-in model go through it.
+Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint, pcie::EventHost& host);
 
 }  // namespace orrery::models

@@ -95,7 +95,7 @@ Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
   const pcie::EndpointSettings settings = endpoint_settings(config);
   for (std::size_t i = 0; i < topology.endpoints.size(); ++i) {
     const Topology::Endpoint& described = topology.endpoints[i];
-    devices.push_back(make_device(config, described));
+    devices.push_back(make_device(config, described, *host));
     Device& device = devices.back();
     endpoints.push_back(std::make_unique<pcie::EndpointModule>(module_name(described.name).c_str(), simulation, settings,
                                                                *device.config_space, device.bars, *device.model));
