@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Unmapping one page under a running DMA: the engine must stop with that page's address, the page must not change
+ * any more, and its neighbours must be untouched where the engine had no business.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "random.h"
+#include "tests.h"
+
+#define PAGE ((size_t)4096)
+#define PAGES ((size_t)512) /* mapped: 2 MiB, with the page to go in the middle */
+#define HOLE ((size_t)200)  /* index of that page */
+#define GUARD ((size_t)16)  /* pages on both sides that are never mapped */
+
+static struct json json;
+
+struct target {
+  uint8_t* memory; /* guard, pages, guard */
+  uint8_t* pages;
+  uint64_t iova;
+};
+
+/* VFIO takes away whole mappings only: the page gets one of its own. */
+static bool map_target(struct machine* machine, const struct target* target) {
+  return dma_map(machine, target->pages, HOLE * PAGE, target->iova) &&
+         dma_map(machine, target->pages + HOLE * PAGE, PAGE, target->iova + HOLE * PAGE) &&
+         dma_map(machine, target->pages + (HOLE + 1) * PAGE, (PAGES - HOLE - 1) * PAGE,
+                 target->iova + (HOLE + 1) * PAGE);
+}
+
+static void unmap_target(struct machine* machine, const struct target* target) {
+  dma_unmap(machine, HOLE * PAGE, target->iova);
+  dma_unmap(machine, PAGE, target->iova + HOLE * PAGE);
+  dma_unmap(machine, (PAGES - HOLE - 1) * PAGE, target->iova + (HOLE + 1) * PAGE);
+}
+
+static bool all_equal(const uint8_t* bytes, uint8_t value, size_t size) {
+  for (size_t i = 0; i < size; ++i) {
+    if (bytes[i] != value) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool guards_intact(const struct target* target) {
+  return all_equal(target->memory, 0x5a, GUARD * PAGE) && all_equal(target->pages + PAGES * PAGE, 0x5a, GUARD * PAGE);
+}
+
+/* Keeps the engine copying over the whole target until it stops by itself, or time is up. */
+static const char* keep_copying(struct gpu* gpu, const struct target* target, bool* unmapped, uint64_t* copies) {
+  const int64_t deadline = now_ms() + gpu->machine->timeout_ms;
+  while (register_read32(gpu->device, ORRERY_GPU_ENGINE_STATUS) != ORRERY_GPU_STATUS_ERROR) {
+    if (now_ms() > deadline) {
+      return *unmapped ? "the engine went on after the page was unmapped" : gpu_error_text(gpu);
+    }
+    if (register_read32(gpu->device, ORRERY_GPU_RING_HEAD) + (1u << GPU_RING_LOG2) / 2 > gpu->tail) {
+      for (int i = 0; i < 8 && gpu_copy(gpu, own(0), bus(target->iova), PAGES * PAGE, 0, 0); ++i) {
+        ++*copies;
+      }
+      gpu_doorbell(gpu);
+    }
+    /* The copies are under way: take the page. */
+    if (!*unmapped && register_read32(gpu->device, ORRERY_GPU_RING_HEAD) > 4) {
+      if (!dma_unmap(gpu->machine, PAGE, target->iova + HOLE * PAGE)) {
+        return "VFIO can't unmap the page";
+      }
+      *unmapped = true;
+      /* From here on the page is the CPU's alone. */
+      memset(target->pages + HOLE * PAGE, 0xc3, PAGE);
+    }
+  }
+  return NULL;
+}
+
+static const char* run(struct session* session, struct gpu* gpu, struct target* target) {
+  uint64_t copies = 0;
+  bool unmapped = false;
+  const size_t bytes = PAGES * PAGE;
+  uint8_t* data = malloc(bytes);
+  if (data == NULL) {
+    return "no memory";
+  }
+  random_fill(session->options.seed, data, bytes);
+  /* Through the target itself into the GPU's memory: it works before anything is unmapped. */
+  memcpy(target->pages, data, bytes);
+  const char* problem = NULL;
+  if (!gpu_copy_now(gpu, bus(target->iova), own(0), bytes)) {
+    problem = gpu_error_text(gpu);
+  }
+  problem = problem != NULL ? problem : keep_copying(gpu, target, &unmapped, &copies);
+  json_number(&json, "copies_queued", copies);
+  json_number(&json, "unmapped_iova", target->iova + HOLE * PAGE);
+  gpu_json_error(gpu, &json);
+  const uint64_t address = register_read64(gpu->device, ORRERY_GPU_ERROR_ADDRESS);
+  const uint32_t code = register_read32(gpu->device, ORRERY_GPU_ERROR_CODE);
+  if (problem == NULL && code != ORRERY_GPU_ERROR_DMA_WRITE) {
+    problem = "the engine's error is not that of a write";
+  }
+  if (problem == NULL && address / PAGE != target->iova / PAGE + HOLE) {
+    problem = "the engine names another address";
+  }
+  if (problem == NULL && event_wait(gpu->device, ORRERY_GPU_VECTOR_ERROR, session->machine.timeout_ms) == 0) {
+    problem = "no error interrupt";
+  }
+  if (problem == NULL && !all_equal(target->pages + HOLE * PAGE, 0xc3, PAGE)) {
+    problem = "the page changed after it was unmapped";
+  }
+  if (problem == NULL &&
+      (memcmp(target->pages, data, HOLE * PAGE) != 0 ||
+       memcmp(target->pages + (HOLE + 1) * PAGE, data + (HOLE + 1) * PAGE, (PAGES - HOLE - 1) * PAGE) != 0 ||
+       !guards_intact(target))) {
+    problem = "another page was harmed";
+  }
+  /* Mapped again and reset, it works as before. */
+  gpu_reset(gpu);
+  if (problem == NULL && !dma_map(&session->machine, target->pages + HOLE * PAGE, PAGE, target->iova + HOLE * PAGE)) {
+    problem = "VFIO can't map the page again";
+  }
+  if (problem == NULL && (!gpu_copy_now(gpu, own(0), bus(target->iova), bytes) ||
+                          memcmp(target->pages, data, bytes) != 0 || !guards_intact(target))) {
+    problem = "no recovery after the page was mapped again";
+  }
+  free(data);
+  return problem;
+}
+
+void test_unmap(struct session* session) {
+  json_begin(&json, "unmap", "page-under-dma");
+  if (!session->machine.vfio || session->gpus.count == 0) {
+    report(&json, SKIP, session->gpus.count == 0 ? "there is no GPU" : "unmapping needs VFIO");
+    return;
+  }
+  struct gpu* gpu = &session->gpus.gpu[0];
+  struct target target = {.iova = dma_reserve(&session->machine, PAGES * PAGE)};
+  target.memory = mmap(NULL, (PAGES + 2 * GUARD) * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (target.memory == MAP_FAILED) {
+    report(&json, FAIL, "no memory: %s", strerror(errno));
+    return;
+  }
+  memset(target.memory, 0x5a, (PAGES + 2 * GUARD) * PAGE);
+  target.pages = target.memory + GUARD * PAGE;
+  json_string(&json, "bdf", gpu->device->pci.bdf);
+  if (gpu->device->memory_window < PAGES * PAGE || !map_target(&session->machine, &target)) {
+    report(&json, FAIL, "the target can't be mapped: %s", strerror(errno));
+  } else {
+    const char* problem = run(session, gpu, &target);
+    if (problem != NULL) {
+      report(&json, FAIL, "%s", problem);
+    } else {
+      report(&json, PASS, "the engine stopped with the page's address; nothing strayed; it recovers");
+    }
+  }
+  gpu_reset(gpu);
+  unmap_target(&session->machine, &target);
+  munmap(target.memory, (PAGES + 2 * GUARD) * PAGE);
+}
