@@ -12,7 +12,12 @@ EventHost::EventHost(const sc_core::sc_module_name& name, EventQueue& events) : 
   SC_METHOD(run);
 }
 
-void EventHost::kick() { wake_.notify(sc_core::SC_ZERO_TIME); }
+void EventHost::kick() {
+  // A needless wake-up would cancel the kernel's timer, whose entry stays queued until its time.
+  if (events_.next_time() < armed_) {
+    wake_.notify();
+  }
+}
 
 void EventHost::synchronise() { events_.advance_to({sc_core::sc_time_stamp().value()}); }
 
@@ -21,6 +26,7 @@ void EventHost::run() {
   while (events_.next_time().count <= now) {
     if (budget_ != 0 && handled_ >= budget_) {
       sc_core::sc_pause();
+      armed_ = {now};
       next_trigger(sc_core::SC_ZERO_TIME);
       return;
     }
@@ -28,6 +34,7 @@ void EventHost::run() {
     ++handled_;
   }
   events_.advance_to({now});
+  armed_ = events_.next_time();
   if (events_.empty()) {
     next_trigger(wake_);
   } else {

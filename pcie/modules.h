@@ -37,7 +37,8 @@ class EventHost final : public sc_core::sc_module {
   SC_HAS_PROCESS(EventHost);
 #endif
   EventHost(const sc_core::sc_module_name& name, EventQueue& events);
-  // Lets the method look at the queue in the next delta cycle.
+  // Makes the method runnable if an event is due earlier than it knows of. From a process or between two
+  // sc_start(), not during an update phase.
   void kick();
   // Pauses the kernel once this many events have been handled from now on; 0: no limit.
   void set_budget(std::uint64_t events) {
@@ -53,6 +54,7 @@ class EventHost final : public sc_core::sc_module {
   sc_core::sc_event wake_;
   std::uint64_t budget_ = 0;
   std::uint64_t handled_ = 0;
+  Picoseconds armed_;  // when the method will run by itself; 0 until it has run once
 };
 
 class LinkModule final : public sc_core::sc_module {
