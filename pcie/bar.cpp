@@ -65,7 +65,6 @@ BarRegister bar_register(const ConfigSpace& space, std::uint32_t offset) {
   const std::uint32_t low = space.read32(offset);
   BarRegister result;
   result.is_64bit = (low & flag_bits & ~prefetchable_bit) == type_64bit;
-  // The upper half of a 64-bit BAR is bare of a size of its own only if asked for by its pair; callers step over it.
   std::uint64_t mask = space.writable_bits(offset);
   result.base = low & ~flag_bits;
   if (result.is_64bit) {

@@ -25,10 +25,10 @@ void define_bars(ConfigSpace& space, const BarDescriptions& bars);
 void define_bars_at(ConfigSpace& space, std::uint32_t offset, const BarDescriptions& bars, std::uint64_t smallest,
                     ConfigWatch watch, const char* what);
 
-// One BAR as the registers show it.
+// One BAR as the registers show it; `offset` is that of the BAR, not of the upper half of one.
 struct BarRegister {
   std::uint64_t base = 0;  // what was written, flags taken off
-  std::uint64_t size = 0;  // bytes; 0: no BAR here (or the upper half of one)
+  std::uint64_t size = 0;  // bytes; 0: no BAR here
   bool is_64bit = false;
   bool assigned = false;  // base is an address, see BarSet
 };

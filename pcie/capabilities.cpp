@@ -155,12 +155,12 @@ std::uint16_t CapabilityBuilder::add(const PciExpressCapability& c) {
 
   const bool requester = endpoint || c.type == PortType::root_port;
   space_.define(at + device_capabilities2, 4,
-                c.completion_timeout_ranges | when(requester, 1U << 4) | when(!endpoint && c.ari_forwarding, 1U << 5) |
+                c.completion_timeout_ranges | when(requester, 1U << 4) | when(downstream && c.ari_forwarding, 1U << 5) |
                     when(c.ten_bit_tag_completer, 1U << 16) | when(c.ten_bit_tag_requester, 1U << 17) |
                     1U << 20 /* extended Fmt field */);
   space_.define(at + device_control2, 2, 0,
                 {.writable = when(c.completion_timeout_ranges != 0, 0xfU) | when(requester, 1U << 4) |
-                             when(!endpoint && c.ari_forwarding, devctl2_ari_forwarding) |
+                             when(downstream && c.ari_forwarding, devctl2_ari_forwarding) |
                              when(requester, devctl2_ido_request | devctl2_ido_completion) |
                              when(c.ten_bit_tag_requester, devctl2_ten_bit_tags)});
   space_.watch(at + device_control2, ConfigWatch::device_control2);

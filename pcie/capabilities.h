@@ -108,7 +108,7 @@ struct SriovCapability {
   std::uint16_t vf_stride = 1;
   std::uint16_t vf_device_id = 0xffff;
   bool ari_capable_hierarchy = true;  // adds the control bit (lowest-numbered PF)
-  BarDescriptions vf_bars;            // memory_fd is not used
+  BarDescriptions vf_bars{};          // memory_fd is not used
 };
 
 // Adds capabilities in the order of the calls: standard ones from 0x40, extended ones from 0x100, each

@@ -48,11 +48,11 @@ enum class IommuFaultReason : std::uint8_t {
 [[nodiscard]] const char* name(IommuFaultReason reason);
 
 struct TranslationRequest {
-  Bdf requester;
-  Iova address;
+  Bdf requester{};
+  Iova address{};
   std::uint64_t length = 1;  // bytes; 0 (a zero-length read) counts as 1
   DmaDirection direction = DmaDirection::read;
-  Picoseconds now;  // for the fault record
+  Picoseconds now{};  // for the fault record
 };
 
 struct Translation {
