@@ -17,6 +17,7 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "common/error.h"
 #include "qemu_bridge/launcher/system_text.h"
@@ -211,7 +212,21 @@ class ChildProcess::State : public std::enable_shared_from_this<State> {
   [[nodiscard]] int pid() const { return pid_; }
   [[nodiscard]] std::uint64_t start_time() const { return start_time_; }
   [[nodiscard]] const std::optional<ChildExit>& exit() const { return exit_; }
-  [[nodiscard]] const std::string& tail() const { return tail_; }
+  [[nodiscard]] bool has_ended() const {
+    siginfo_t info{};
+    return exit_ || (::waitid(P_PIDFD, static_cast<id_t>(watch_fd_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+                     info.si_pid != 0);
+  }
+  const std::string& tail() {
+    if (output_.is_open()) {
+      std::array<char, 4096> more{};
+      ssize_t got = 0;
+      while ((got = ::read(output_.native_handle(), more.data(), more.size())) > 0) {
+        keep(std::string_view(more.data(), static_cast<std::size_t>(got)));
+      }
+    }
+    return tail_;
+  }
 
  private:
   void spawn(const ChildOptions& options) {
@@ -248,6 +263,9 @@ class ChildProcess::State : public std::enable_shared_from_this<State> {
       throw Error(fmt::format("{} can't be started: {}", options.program, system_text(reason)));
     }
     watch_.assign(pidfd);
+    watch_fd_ = pidfd;
+    // Our end only: the child's writes still block when the pipe is full.
+    ::fcntl(output.read, F_SETFL, O_NONBLOCK);
     output_.assign(output.take_read());
     start_time_ = process_start_time(pid).value_or(0);
   }
@@ -255,7 +273,7 @@ class ChildProcess::State : public std::enable_shared_from_this<State> {
   void read_output() {
     output_.async_read_some(asio::buffer(chunk_),
                             [self = shared_from_this()](const boost::system::error_code& failed, std::size_t bytes) {
-                              self->keep(bytes);
+                              self->keep(std::string_view(self->chunk_.data(), bytes));
                               if (failed) {
                                 self->output_ended_ = true;
                                 self->report();
@@ -265,8 +283,8 @@ class ChildProcess::State : public std::enable_shared_from_this<State> {
                             });
   }
 
-  void keep(std::size_t bytes) {
-    tail_.append(chunk_.data(), bytes);
+  void keep(std::string_view bytes) {
+    tail_.append(bytes);
     if (tail_.size() > tail_limit_) {
       tail_.erase(0, tail_.size() - tail_limit_);
     }
@@ -317,6 +335,7 @@ class ChildProcess::State : public std::enable_shared_from_this<State> {
   std::array<char, 4096> chunk_{};
   std::string tail_;
   int pid_ = -1;
+  int watch_fd_ = -1;
   std::uint64_t start_time_ = 0;
   bool output_ended_ = false;
   std::optional<ChildExit> exit_;
@@ -331,6 +350,9 @@ ChildProcess::~ChildProcess() {
   state_->abandon();
 }
 
+bool ChildProcess::has_ended() const {
+  return state_->has_ended();
+}
 int ChildProcess::pid() const {
   return state_->pid();
 }

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -55,7 +56,10 @@ class ChildProcess {
   [[nodiscard]] std::uint64_t start_time() const;
   // Empty while it runs (as far as the io_context has been told).
   [[nodiscard]] const std::optional<ChildExit>& exit() const;
-  // Both streams, in the order in which they arrived; control characters other than line ends are '?'.
+  // Asks the kernel whether it has ended, without the io_context's help; exit() follows later.
+  [[nodiscard]] bool has_ended() const;
+  // What it has written until now, both streams, in the order in which they arrived; control characters other than line
+  // ends are '?'.
   [[nodiscard]] std::string output_tail() const;
 
   // Sends a signal; nothing if it has ended.
