@@ -1,5 +1,7 @@
 #include "pcie/completion.h"
 
+#include <algorithm>
+
 namespace orrery::pcie {
 
 namespace {
@@ -22,7 +24,9 @@ TlpPtr make_completion(Simulation& simulation, const Tlp& request, Bdf completer
   completion->type = TlpType::Cpl;
   completion->status = status;
   completion->address = request.address;
-  completion->byte_count = request.type == TlpType::MRd ? request.length : 4;
+  completion->byte_count = request.type == TlpType::MRd ? request.length + request.byte_count : 4;
+  completion->count = request.count;
+  completion->unit = request.unit;
   return completion;
 }
 
@@ -32,11 +36,11 @@ TlpPtr make_data_completion(Simulation& simulation, const Tlp& request, Bdf comp
   fill(*completion, simulation, request, completer);
   completion->type = TlpType::CplD;
   completion->address = request.address + offset;
-  completion->byte_count = request.length - offset;
+  completion->byte_count = request.length - offset + request.byte_count;
   completion->length = length;
   if (!simulation.timed) {
-    completion->count = tlps_needed(completion->address, length, unit);
-    completion->unit = unit;
+    completion->unit = request.count > 1 ? std::min(unit, request.unit) : unit;
+    completion->count = tlps_needed(completion->address, length, completion->unit);
   }
   return completion;
 }

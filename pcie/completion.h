@@ -7,12 +7,13 @@
 namespace orrery::pcie {
 
 // A completion for `request` without data. status success is for CfgWr; for a read it means an error.
-// It answers the whole of what is left of the request and continues the request's latency.
+// It answers the whole of the request and continues the request's latency; for a burst of reads it is a burst of
+// as many completions.
 TlpPtr make_completion(Simulation& simulation, const Tlp& request, Bdf completer, CompletionStatus status);
 
 // A completion with `length` bytes of data (to be stored or borrowed by the caller), the part of a memory
 // read at request address + offset. In functional mode a burst of TLPs of at most `unit` bytes (MPS or
-// RCB); in timed mode the caller makes each TLP no longer than completion_chunk() says.
+// RCB; those of one burst of reads never hold bytes of two of its reads); in timed mode the caller makes each TLP no longer than completion_chunk() says.
 TlpPtr make_data_completion(Simulation& simulation, const Tlp& request, Bdf completer, std::uint32_t offset,
                             std::uint32_t length, std::uint32_t unit);
 

@@ -1,10 +1,13 @@
 #include "pcie/link.h"
 
-#include <algorithm>
+#include <bit>
+#include <limits>
+#include <numeric>
 
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "pcie/burst.h"
 
 namespace orrery::pcie {
 
@@ -18,10 +21,10 @@ ByteTime byte_time(unsigned generation, unsigned width) {
     throw Error(fmt::format("link width x{} does not exist", width), "use 1, 2, 4, 8, 12, 16 or 32 lanes");
   }
   const std::uint64_t ui = unit_interval_fs[generation - 1];
-  if (generation <= 2) {
-    return {ui * 10, std::uint64_t{1000} * width};
-  }
-  return {ui * 8 * 130, std::uint64_t{1000} * 128 * width};
+  const std::uint64_t numerator = generation <= 2 ? ui * 10 : ui * 8 * 130;
+  const std::uint64_t denominator = std::uint64_t{1000} * width * (generation <= 2 ? 1 : 128);
+  const std::uint64_t common = std::gcd(numerator, denominator);
+  return {numerator / common, denominator / common};
 }
 
 double raw_bytes_per_second(unsigned generation, unsigned width) {
@@ -33,7 +36,16 @@ LinkDirection::LinkDirection(Simulation& simulation, const std::string& name, co
     : simulation_(simulation),
       settings_(settings),
       byte_time_(byte_time(settings.generation, settings.width)),
-      id_(simulation.names.add(name)) {}
+      id_(simulation.names.add(name)) {
+  if (std::has_single_bit(byte_time_.denominator)) {
+    shift_ = static_cast<unsigned>(std::countr_zero(byte_time_.denominator));
+  }
+}
+
+Picoseconds LinkDirection::duration(std::uint64_t bytes) const {
+  const std::uint64_t rounded_up = bytes * byte_time_.numerator + byte_time_.denominator - 1;
+  return {shift_ != 0 ? rounded_up >> shift_ : rounded_up / byte_time_.denominator};
+}
 
 void LinkDirection::count(const Tlp& tlp, std::uint64_t wire_bytes) {
   counters_.tlps += tlp.count;
@@ -70,13 +82,16 @@ Picoseconds LinkDirection::transmit(TlpPtr tlp, Picoseconds ready) {
     busy_start_ += Picoseconds{whole * byte_time_.numerator};
     busy_bytes_ -= whole * byte_time_.denominator;
   }
-  busy_end_ = busy_start_ + Picoseconds{(busy_bytes_ * byte_time_.numerator + byte_time_.denominator - 1) /
-                                        byte_time_.denominator};
+  busy_end_ = busy_start_ + duration(busy_bytes_);
   const Picoseconds serialise = busy_end_ - start;
   const Picoseconds arrival = busy_end_ + settings_.propagation;
 
+  std::uint64_t queued = (start - ready).count;
+  for (constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max(); queued > most; queued -= most) {
+    tlp->latency.add(id_).queue += static_cast<std::uint32_t>(most);  // a wait over 4 ms takes more than one entry
+  }
   HopCost& hop = tlp->latency.add(id_);
-  hop.queue += static_cast<std::uint32_t>((start - ready).count);
+  hop.queue += static_cast<std::uint32_t>(queued);
   hop.serialise += static_cast<std::uint32_t>(serialise.count);
   hop.propagate += static_cast<std::uint32_t>(settings_.propagation.count);
   count(*tlp, bytes);
@@ -100,41 +115,6 @@ Picoseconds LinkDirection::transmit_burst(const Tlp& burst, Picoseconds ready) {
 
 void LinkDirection::on_event(std::uint64_t argument) {
   far_end_->receive(TlpPtr(reinterpret_cast<Tlp*>(static_cast<std::uintptr_t>(argument))), {});
-}
-
-void split_burst(const Tlp& burst, std::uint32_t index, Tlp& out) {
-  // The first TLP ends at the first multiple of `unit`; the others are aligned to it.
-  const std::uint64_t mask = burst.unit - 1;
-  const std::uint64_t base = burst.address & ~mask;
-  const std::uint64_t begin = std::max(burst.address, base + std::uint64_t{index} * burst.unit);
-  const std::uint64_t end = std::min(burst.address + burst.length, base + (std::uint64_t{index} + 1) * burst.unit);
-  const std::uint64_t offset = begin - burst.address;
-
-  out.type = burst.type;
-  out.at = burst.at;
-  out.attributes = burst.attributes;
-  out.traffic_class = burst.traffic_class;
-  out.poisoned = burst.poisoned;
-  out.requester = burst.requester;
-  out.completer = burst.completer;
-  out.status = burst.status;
-  out.address = begin;
-  out.created = burst.created;
-  out.latency.copy_from(burst.latency);
-  if (burst.has_payload()) {
-    out.store({burst.data + offset, static_cast<std::size_t>(end - begin)});
-  } else {
-    out.length = static_cast<std::uint32_t>(end - begin);
-  }
-  if (is_completion(burst.type)) {
-    out.tag = burst.tag;
-    out.byte_count = static_cast<std::uint32_t>(burst.byte_count - offset);
-  } else {
-    out.tag = static_cast<std::uint16_t>(burst.tag + (burst.type == TlpType::MRd ? index : 0));
-    const ByteEnables be = byte_enables(begin, out.length);
-    out.first_be = be.first;
-    out.last_be = be.last;
-  }
 }
 
 }  // namespace orrery::pcie

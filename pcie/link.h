@@ -19,7 +19,7 @@ struct LinkSettings {
   Picoseconds propagation = {500};       // time of flight, one way
 };
 
-// Time per byte as the exact ratio numerator / denominator in picoseconds: 8b/10b encoding for Gen1-2,
+// Time per byte as the exact, reduced ratio numerator / denominator in picoseconds: 8b/10b encoding for Gen1-2,
 // 128b/130b for Gen3-5 (§4.2.2). Throws Error for a generation or width that does not exist.
 struct ByteTime {
   std::uint64_t numerator;
@@ -58,10 +58,13 @@ class LinkDirection final : public TlpSink, private EventHandler {
   Picoseconds transmit(TlpPtr tlp, Picoseconds ready);
   Picoseconds transmit_burst(const Tlp& burst, Picoseconds ready);
   void count(const Tlp& tlp, std::uint64_t wire_bytes);
+  // How long `bytes` take, rounded up to the next picosecond.
+  [[nodiscard]] Picoseconds duration(std::uint64_t bytes) const;
 
   Simulation& simulation_;
   LinkSettings settings_;
   ByteTime byte_time_;
+  unsigned shift_ = 0;  // log2 of its denominator, if that is a power of two above 1; else 0
   ComponentId id_;
   TlpSink* far_end_ = nullptr;
   // The current busy period: it began at busy_start_ and has been given busy_bytes_; it ends at busy_end_.
@@ -79,9 +82,5 @@ class Link {
   LinkDirection down;  // away from the root complex
   LinkDirection up;    // towards the root complex
 };
-
-// The `index`-th single TLP of a burst: its address, tag, length and, for completions, remaining byte count.
-// `out` must be fresh; its payload is copied.
-void split_burst(const Tlp& burst, std::uint32_t index, Tlp& out);
 
 }  // namespace orrery::pcie

@@ -66,6 +66,15 @@ class RangeMap {
     last_ = static_cast<std::size_t>(at - ranges_.begin());
     return &*at;
   }
+  // Bytes from `address` on for which find() gives the same answer; 0 stands for all up to the end.
+  [[nodiscard]] std::uint64_t uniform(std::uint64_t address) const {
+    if (const Range* range = find(address)) {
+      return range->start + range->size - address;
+    }
+    const auto next = std::upper_bound(ranges_.begin(), ranges_.end(), address,
+                                       [](std::uint64_t a, const Range& r) { return a < r.start; });
+    return next == ranges_.end() ? 0 - address : next->start - address;
+  }
   [[nodiscard]] const std::vector<Range>& ranges() const { return ranges_; }
 
  private:

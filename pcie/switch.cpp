@@ -1,8 +1,11 @@
 #include "pcie/switch.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "pcie/burst.h"
 #include "pcie/completion.h"
 
 namespace orrery::pcie {
@@ -31,33 +34,62 @@ Switch::Switch(Simulation& simulation, const std::string& name, const SwitchSett
 
 Switch::~Switch() = default;
 
-TlpSink& Switch::ingress(unsigned port) { return *ports_.at(port); }
-void Switch::connect(unsigned port, TlpSink& egress) { ports_.at(port)->egress = &egress; }
+TlpSink& Switch::ingress(unsigned port) {
+  return *ports_.at(port);
+}
+void Switch::connect(unsigned port, TlpSink& egress) {
+  ports_.at(port)->egress = &egress;
+}
 
 void Switch::set_bus_range(unsigned port, BusRange range) {
   ports_.at(port)->buses = range;
   if (port != upstream_port) {
+    std::replace(port_of_bus_.begin(), port_of_bus_.end(), static_cast<std::uint8_t>(port), std::uint8_t{0});
     for (unsigned bus = range.secondary; bus <= range.subordinate && bus < port_of_bus_.size(); ++bus) {
       port_of_bus_[bus] = static_cast<std::uint8_t>(port);
     }
   }
 }
 
-void Switch::set_acs(unsigned port, const AcsControl& control) { ports_.at(port)->acs = control; }
-void Switch::set_egress_vector(unsigned port, std::uint64_t blocked) { ports_.at(port)->egress_vector = blocked; }
+void Switch::set_acs(unsigned port, const AcsControl& control) {
+  ports_.at(port)->acs = control;
+}
+void Switch::set_egress_vector(unsigned port, std::uint64_t blocked) {
+  ports_.at(port)->egress_vector = blocked;
+}
 
 bool Switch::add_window(unsigned port, std::uint64_t start, std::uint64_t size) {
   return windows_.insert(start, size, port);
 }
-void Switch::clear_windows() { windows_.clear(); }
+void Switch::clear_windows() {
+  windows_.clear();
+}
 
-unsigned Switch::port_of(Bdf id) const { return port_of_bus_[id.bus()]; }
+unsigned Switch::port_of(Bdf id) const {
+  return port_of_bus_[id.bus()];
+}
 
 Picoseconds Switch::receive(unsigned ingress, TlpPtr tlp, Picoseconds delay) {
   if (simulation_.timed) {
     tlp->latency.add(id_).process += static_cast<std::uint32_t>(settings_.latency.count);
     delay += settings_.latency;
   }
+  if (tlp->count > 1 && is_memory(tlp->type)) {
+    const std::uint64_t uniform = windows_.uniform(tlp->address);
+    if (uniform != 0 && uniform < tlp->length) {
+      // The single TLPs of the burst go different ways.
+      for (std::uint32_t done = 0; done < tlp->length;) {
+        const std::uint32_t one = completion_chunk(tlp->address + done, tlp->length - done, tlp->unit);
+        route(ingress, request_part(simulation_, *tlp, done, one), delay);
+        done += one;
+      }
+      return delay;
+    }
+  }
+  return route(ingress, std::move(tlp), delay);
+}
+
+Picoseconds Switch::route(unsigned ingress, TlpPtr tlp, Picoseconds delay) {
   return ingress == upstream_port ? downstream_travelling(std::move(tlp), delay)
                                   : upstream_travelling(ingress, std::move(tlp), delay);
 }
@@ -94,16 +126,17 @@ Picoseconds Switch::upstream_travelling(unsigned ingress, TlpPtr tlp, Picosecond
       if (target != upstream_port) {
         counters_.peer_to_peer += tlp->count;
       }
-      return forward(target, std::move(tlp), delay);
+      return forward(ingress, target, std::move(tlp), delay);
     case AcsDecision::upstream:
       if (target != upstream_port) {
         counters_.redirected += tlp->count;
       }
-      return forward(upstream_port, std::move(tlp), delay);
+      return forward(ingress, upstream_port, std::move(tlp), delay);
     case AcsDecision::violation:
       counters_.acs_violations += tlp->count;
       return reject(ingress, std::move(tlp), delay, CompletionStatus::completer_abort);
-    case AcsDecision::unsupported_request: break;
+    case AcsDecision::unsupported_request:
+      break;
   }
   return reject(ingress, std::move(tlp), delay, CompletionStatus::unsupported_request);
 }
@@ -130,15 +163,14 @@ Picoseconds Switch::downstream_travelling(TlpPtr tlp, Picoseconds delay) {
   if (target == upstream_port) {
     return reject(upstream_port, std::move(tlp), delay, CompletionStatus::unsupported_request);
   }
-  return forward(target, std::move(tlp), delay);
+  return forward(upstream_port, target, std::move(tlp), delay);
 }
 
-Picoseconds Switch::forward(unsigned egress, TlpPtr tlp, Picoseconds delay) {
+Picoseconds Switch::forward(unsigned ingress, unsigned egress, TlpPtr tlp, Picoseconds delay) {
   Port& port = *ports_[egress];
   if (port.egress == nullptr) {
     // An empty slot: nobody answers below it (§2.3.1, UR).
-    const unsigned back = egress == upstream_port ? port_of(tlp->requester) : upstream_port;
-    return reject(back, std::move(tlp), delay, CompletionStatus::unsupported_request);
+    return reject(ingress, std::move(tlp), delay, CompletionStatus::unsupported_request);
   }
   if (egress == upstream_port) {
     counters_.upstream += tlp->count;

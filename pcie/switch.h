@@ -72,9 +72,10 @@ class Switch {
  private:
   struct Port;
   Picoseconds receive(unsigned ingress, TlpPtr tlp, Picoseconds delay);
+  Picoseconds route(unsigned ingress, TlpPtr tlp, Picoseconds delay);
   Picoseconds upstream_travelling(unsigned ingress, TlpPtr tlp, Picoseconds delay);
   Picoseconds downstream_travelling(TlpPtr tlp, Picoseconds delay);
-  Picoseconds forward(unsigned egress, TlpPtr tlp, Picoseconds delay);
+  Picoseconds forward(unsigned ingress, unsigned egress, TlpPtr tlp, Picoseconds delay);
   Picoseconds reject(unsigned ingress, TlpPtr tlp, Picoseconds delay, CompletionStatus status);
   // The downstream port whose buses hold `id`; 0 if none.
   [[nodiscard]] unsigned port_of(Bdf id) const;

@@ -116,7 +116,9 @@ struct Tlp {
   CompletionStatus status = CompletionStatus::success;  // completions
   std::uint64_t address = 0;              // memory: byte address; Cfg: register offset; Cpl: lower address
   std::uint32_t length = 0;               // bytes of payload, or bytes asked for by a read
-  std::uint32_t byte_count = 0;           // completions: bytes remaining of the request, this TLP included
+  // Completions: bytes remaining of the request, this TLP included. Reads: bytes of the requester's burst that
+  // follow this part of it (0 but for a part that a router has cut off, burst.h).
+  std::uint32_t byte_count = 0;
   std::uint32_t count = 1;                // TLPs in this burst
   std::uint32_t unit = 0;                 // bytes per TLP of a burst (only read if count > 1)
 
