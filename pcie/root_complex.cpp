@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "pcie/burst.h"
 #include "pcie/completion.h"
 
 namespace orrery::pcie {
@@ -35,6 +37,7 @@ struct RootComplex::Port final : TlpSink {
   BusRange buses;
   AcsControl acs;
   TlpSink* egress = nullptr;
+  Picoseconds posted_ready;  // when the last posted request for it leaves
 };
 
 struct RootComplex::Pending {
@@ -53,6 +56,19 @@ struct RootComplex::Pending {
   std::array<HostTag, 64> tags;
   std::vector<Remote> remote;
   std::vector<std::size_t> remote_free;
+  // CPU requests with bytes left to ask for.
+  HostRequest* first = nullptr;
+  HostRequest* last = nullptr;
+  bool issuing = false;
+};
+
+struct RootComplex::Destination {
+  enum class Kind : std::uint8_t { fault, nowhere, peer, direct, remote };
+  Kind kind = Kind::nowhere;
+  Hpa address;
+  std::uint32_t bytes = 0;  // >= 1; less than the rest of the request: ask again
+  unsigned port = 0;        // peer
+  HostMemory::Window window;
 };
 
 RootComplex::RootComplex(Simulation& simulation, const std::string& name, const RootComplexSettings& settings,
@@ -78,7 +94,8 @@ unsigned RootComplex::add_port(const std::string& name, unsigned socket, BusRang
   port->acs = acs;
   for (unsigned bus = buses.secondary; bus <= buses.subordinate; ++bus) {
     if (bus >= port_of_bus_.size() || port_of_bus_[bus] >= 0) {
-      throw Error(fmt::format("root port {}: bus {} is taken or above 255", name, bus), "give every port buses of its own");
+      throw Error(fmt::format("root port {}: bus {} is taken or above 255", name, bus),
+                  "give every port buses of its own");
     }
     port_of_bus_[bus] = static_cast<std::int16_t>(index);
   }
@@ -86,13 +103,19 @@ unsigned RootComplex::add_port(const std::string& name, unsigned socket, BusRang
   return index;
 }
 
-TlpSink& RootComplex::ingress(unsigned port) { return *ports_.at(port); }
-void RootComplex::connect(unsigned port, TlpSink& egress) { ports_.at(port)->egress = &egress; }
+TlpSink& RootComplex::ingress(unsigned port) {
+  return *ports_.at(port);
+}
+void RootComplex::connect(unsigned port, TlpSink& egress) {
+  ports_.at(port)->egress = &egress;
+}
 
 bool RootComplex::add_window(unsigned port, std::uint64_t start, std::uint64_t size) {
   return windows_.insert(start, size, port);
 }
-void RootComplex::clear_windows() { windows_.clear(); }
+void RootComplex::clear_windows() {
+  windows_.clear();
+}
 
 Picoseconds RootComplex::receive(unsigned port, TlpPtr tlp, Picoseconds delay) {
   if (!simulation_.timed) {
@@ -119,20 +142,37 @@ void RootComplex::on_event(std::uint64_t argument) {
 void RootComplex::send(unsigned port, TlpPtr tlp, Picoseconds delay) {
   Port& out = *ports_[port];
   if (out.egress == nullptr) {
-    fail(port, *tlp, CompletionStatus::unsupported_request);
+    const int back = port_of(tlp->requester);
+    if (back >= 0) {
+      fail(static_cast<unsigned>(back), *tlp, CompletionStatus::unsupported_request);
+    }
     return;
   }
-  if (!simulation_.timed || delay == Picoseconds{}) {
+  if (!simulation_.timed) {
+    out.egress->receive(std::move(tlp), {});
+    return;
+  }
+  const Picoseconds now = simulation_.now();
+  Picoseconds at = now + delay;
+  if (at < out.posted_ready) {
+    tlp->latency.add(id_).queue += static_cast<std::uint32_t>((out.posted_ready - at).count);
+    at = out.posted_ready;
+  }
+  const bool alone = out.posted_ready < now;  // no posted request waits for its event at this very time
+  if (is_posted(tlp->type)) {
+    out.posted_ready = at;
+  }
+  if (at == now && alone) {
     out.egress->receive(std::move(tlp), {});
     return;
   }
   tlp->cookie = event_outbound | port;
-  simulation_.events.schedule(simulation_.now() + delay, *this, reinterpret_cast<std::uintptr_t>(tlp.release()));
+  simulation_.events.schedule(at, *this, reinterpret_cast<std::uintptr_t>(tlp.release()));
 }
 
 void RootComplex::handle(unsigned port, TlpPtr tlp) {
   if (is_completion(tlp->type)) {
-    handle_completion(std::move(tlp));
+    handle_completion(port, std::move(tlp));
   } else if (is_memory(tlp->type)) {
     handle_memory(port, std::move(tlp));
   } else if (!is_message(tlp->type)) {
@@ -141,29 +181,44 @@ void RootComplex::handle(unsigned port, TlpPtr tlp) {
   // Messages end here: error and power management messages get their consumers with AER and PRI.
 }
 
-void RootComplex::handle_completion(TlpPtr tlp) {
+void RootComplex::handle_completion(unsigned port, TlpPtr tlp) {
   if (tlp->requester == bdf()) {
     complete_host_read(*tlp);
     return;
   }
-  const int port = port_of(tlp->requester);
-  if (port < 0) {
+  const int target = port_of(tlp->requester);
+  if (target < 0) {
     ++counters_.unexpected_completions;
     return;
   }
-  send(static_cast<unsigned>(port), std::move(tlp), {});
+  Picoseconds delay;
+  if (simulation_.timed && ports_[port]->socket != ports_[static_cast<unsigned>(target)]->socket) {
+    delay = settings_.socket_link;
+    tlp->latency.add(id_).process += static_cast<std::uint32_t>(delay.count);
+  }
+  send(static_cast<unsigned>(target), std::move(tlp), delay);
 }
 
 void RootComplex::handle_memory(unsigned port, TlpPtr tlp) {
   if (in_interrupt_window(*tlp)) {
+    // A message is one aligned DW; whatever else is written there has no meaning and goes nowhere.
+    if (tlp->length != sizeof(std::uint32_t) || (tlp->address & 3U) != 0 || tlp->data == nullptr) {
+      counters_.unsupported += tlp->count;
+      return;
+    }
     counters_.interrupts += 1;
     std::uint32_t data = 0;
-    std::memcpy(&data, tlp->data, std::min<std::size_t>(tlp->length, sizeof(data)));
+    std::memcpy(&data, tlp->data, sizeof(data));
     interrupts_.interrupt(tlp->requester, tlp->address, data);
     return;
   }
+  if (tlp->length == 0 || (tlp->type == TlpType::MWr && tlp->data == nullptr)) {
+    counters_.unsupported += tlp->count;
+    fail(port, *tlp, CompletionStatus::unsupported_request);
+    return;
+  }
   if (tlp->at == AddressType::translation_request) {
-    counters_.unsupported += 1;
+    counters_.unsupported += tlp->count;
     fail(port, *tlp, CompletionStatus::unsupported_request);
     return;
   }
@@ -173,128 +228,128 @@ void RootComplex::handle_memory(unsigned port, TlpPtr tlp) {
     return;
   }
 
-  const DmaDirection direction = tlp->type == TlpType::MWr ? DmaDirection::write : DmaDirection::read;
-  const bool zero_length = is_zero_length_read(*tlp);
   const std::uint32_t total = tlp->length;
-  std::uint32_t offset = 0;
-  while (offset < total) {
-    // The single TLP of the burst that holds this offset: faults count per TLP, as on a wire.
-    const std::uint64_t bus_address = tlp->address + offset;
-    const std::uint32_t one = tlp->count == 1 ? total - offset : completion_chunk(bus_address, total - offset, tlp->unit);
-    Hpa address{bus_address};
-    std::uint64_t bytes = total - offset;
-    if (tlp->at == AddressType::untranslated) {
-      const TranslationRequest query{tlp->requester, Iova{bus_address}, bytes, direction, simulation_.now()};
-      Translation translation = zero_length ? iommu_.probe(query) : iommu_.translate(query);
-      if (zero_length && !translation.ok()) {
-        // A zero-length read reads nothing: it may go where only writes may (VT-d's ZLR capability).
-        TranslationRequest as_write = query;
-        as_write.direction = DmaDirection::write;
-        translation = translation.fault == IommuFaultReason::read_permission ? iommu_.probe(as_write)
-                                                                             : iommu_.translate(query);
-      }
-      if (!translation.ok()) {
-        ++counters_.translation_faults;
-        if (direction == DmaDirection::read) {
-          TlpPtr error = make_completion(simulation_, *tlp, bdf(), CompletionStatus::unsupported_request);
-          error->address = bus_address;
-          error->byte_count = total - offset;
-          send(port, std::move(error), {});
-          return;
+  for (std::uint32_t offset = 0; offset < total;) {
+    const Destination destination = resolve(*tlp, offset);
+    const std::uint32_t bytes = destination.bytes;
+    switch (destination.kind) {
+      case Destination::Kind::direct:
+        if (tlp->type == TlpType::MWr) {
+          write_direct(*tlp, destination, offset);
+        } else {
+          read_direct(port, *tlp, destination, offset);
         }
-        offset += one;
-        continue;
+        break;
+      case Destination::Kind::peer:
+      case Destination::Kind::remote: {
+        TlpPtr part = bytes == total ? std::move(tlp) : request_part(simulation_, *tlp, offset, bytes);
+        if (destination.kind == Destination::Kind::peer) {
+          part->address = destination.address.value;
+          to_peer(port, destination.port, std::move(part));
+        } else {
+          remote_access(port, std::move(part), destination.address);
+        }
+        break;
       }
-      address = translation.address;
-      bytes = translation.bytes;
+      case Destination::Kind::fault:
+      case Destination::Kind::nowhere: {
+        const TlpPtr part = request_part(simulation_, *tlp, offset, bytes);
+        (destination.kind == Destination::Kind::fault ? counters_.translation_faults : counters_.unsupported) +=
+            part->count;
+        fail(port, *part, CompletionStatus::unsupported_request);
+        break;
+      }
     }
-
-    if (const auto* window = windows_.find(address.value)) {
-      const std::uint64_t room = window->start + window->size - address.value;
-      const auto piece = static_cast<std::uint32_t>(std::min({bytes, room, std::uint64_t{total - offset}}));
-      const unsigned target = window->value;
-      if (!settings_.peer_to_peer) {
-        counters_.unsupported += 1;
-        fail(port, *tlp, CompletionStatus::unsupported_request);
-        return;
-      }
-      if (offset == 0 && piece == total) {
-        tlp->address = address.value;
-        to_peer(port, target, std::move(tlp));
-        return;
-      }
-      TlpPtr part = simulation_.tlps.make();
-      part->type = tlp->type;
-      part->at = tlp->at;
-      part->attributes = tlp->attributes;
-      part->requester = tlp->requester;
-      part->tag = tlp->tag;
-      part->address = address.value;
-      part->created = tlp->created;
-      if (tlp->has_payload()) {
-        part->borrow({tlp->data + offset, piece});
-      } else {
-        // A part of a read burst would be completed with byte counts of its own; only whole bursts go to a
-        // peer's BAR, and mappings of a BAR are contiguous.
-        counters_.unsupported += 1;
-        fail(port, *tlp, CompletionStatus::unsupported_request);
-        return;
-      }
-      part->unit = tlp->unit;
-      part->count = tlp->count == 1 ? 1 : tlps_needed(part->address, piece, tlp->unit);
-      to_peer(port, target, std::move(part));
-      offset += piece;
-      continue;
-    }
-
-    const HostMemory::Window window = memory_.find(address);
-    if (window.kind == HostMemory::Kind::none) {
-      counters_.unsupported += 1;
-      if (direction == DmaDirection::read) {
-        fail(port, *tlp, CompletionStatus::unsupported_request);
-        return;
-      }
-      offset += one;
-      continue;
-    }
-    if (window.kind == HostMemory::Kind::remote) {
-      if (offset == 0 && std::min(bytes, window.contiguous) >= total) {
-        remote_access(port, std::move(tlp), address);
-        return;
-      }
-      counters_.unsupported += 1;
-      fail(port, *tlp, CompletionStatus::unsupported_request);
-      return;
-    }
-    const auto piece =
-        static_cast<std::uint32_t>(std::min({bytes, window.contiguous, std::uint64_t{total - offset}}));
-    if (direction == DmaDirection::write) {
-      counters_.memory_writes += tlp->count == 1 ? 1 : tlps_needed(bus_address, piece, tlp->unit);
-      std::memcpy(window.bytes, tlp->data + offset, piece);
-      memory_.device_wrote(address, {window.bytes, piece});
-    } else {
-      counters_.memory_reads += tlp->count == 1 ? 1 : tlps_needed(bus_address, piece, tlp->unit);
-      if (!zero_length) {
-        memory_.device_reads(address, {window.bytes, piece});
-      }
-      read_direct(port, *tlp, window, offset, piece);
-    }
-    offset += piece;
+    offset += bytes;
   }
 }
 
-void RootComplex::read_direct(unsigned port, const Tlp& request, const HostMemory::Window& window,
-                              std::uint32_t offset, std::uint32_t length) {
+RootComplex::Destination RootComplex::resolve(const Tlp& tlp, std::uint32_t offset) {
+  const std::uint64_t bus_address = tlp.address + offset;
+  const std::uint32_t left = tlp.length - offset;
+  // The single TLP of a burst that holds this offset: what goes wrong goes wrong TLP by TLP, as on a wire.
+  const std::uint32_t one = tlp.count == 1 ? left : completion_chunk(bus_address, left, tlp.unit);
+  Destination result;
+  result.address = Hpa{bus_address};
+  std::uint64_t bytes = left;
+  if (tlp.at == AddressType::untranslated) {
+    const DmaDirection direction = tlp.type == TlpType::MWr ? DmaDirection::write : DmaDirection::read;
+    const TranslationRequest query{tlp.requester, Iova{bus_address}, bytes, direction, simulation_.now()};
+    Translation translation;
+    if (is_zero_length_read(tlp)) {
+      // A zero-length read reads nothing: it may go where only writes may (VT-d's ZLR capability).
+      translation = iommu_.probe(query);
+      if (translation.fault == IommuFaultReason::read_permission) {
+        TranslationRequest as_write = query;
+        as_write.direction = DmaDirection::write;
+        translation = iommu_.translate(as_write);
+      } else if (!translation.ok()) {
+        translation = iommu_.translate(query);  // for the record
+      }
+    } else {
+      translation = iommu_.translate(query);
+    }
+    if (!translation.ok()) {
+      result.kind = Destination::Kind::fault;
+      result.bytes = one;
+      return result;
+    }
+    result.address = translation.address;
+    bytes = translation.bytes;
+  }
+  if (const auto* window = windows_.find(result.address.value)) {
+    result.kind = settings_.peer_to_peer ? Destination::Kind::peer : Destination::Kind::nowhere;
+    result.port = window->value;
+    // A TLP that reaches over the window's end goes whole to where it begins, as in any switch.
+    const std::uint64_t room = window->start + window->size - result.address.value;
+    bytes = std::min(bytes, std::max<std::uint64_t>(room, one));
+  } else {
+    result.window = memory_.find(result.address);
+    if (result.window.kind == HostMemory::Kind::none) {
+      result.bytes = one;
+      return result;
+    }
+    result.kind =
+        result.window.kind == HostMemory::Kind::direct ? Destination::Kind::direct : Destination::Kind::remote;
+    // A BAR's window takes precedence wherever it begins.
+    const std::uint64_t free = windows_.uniform(result.address.value);
+    bytes = std::min({bytes, result.window.contiguous, free == 0 ? bytes : free});
+  }
+  result.bytes = static_cast<std::uint32_t>(bytes);
+  if (result.bytes < left && tlp.count > 1) {
+    // Cut between TLPs rather than within one.
+    const std::uint64_t cut = (bus_address + result.bytes) & ~std::uint64_t{tlp.unit - 1};
+    if (cut > bus_address) {
+      result.bytes = static_cast<std::uint32_t>(cut - bus_address);
+    }
+  }
+  return result;
+}
+
+void RootComplex::write_direct(const Tlp& request, const Destination& destination, std::uint32_t offset) {
+  const std::uint32_t bytes = destination.bytes;
+  counters_.memory_writes += request.count == 1 ? 1 : tlps_needed(request.address + offset, bytes, request.unit);
+  std::memcpy(destination.window.bytes, request.data + offset, bytes);
+  memory_.device_wrote(destination.address, {destination.window.bytes, bytes});
+}
+
+void RootComplex::read_direct(unsigned port, const Tlp& request, const Destination& destination, std::uint32_t offset) {
   static constexpr std::array<std::byte, 4> nothing{};
-  const std::byte* bytes = is_zero_length_read(request) ? nothing.data() : window.bytes;
+  const std::uint32_t length = destination.bytes;
+  const std::byte* bytes = destination.window.bytes;
+  counters_.memory_reads += request.count == 1 ? 1 : tlps_needed(request.address + offset, length, request.unit);
+  if (is_zero_length_read(request)) {
+    bytes = nothing.data();
+  } else {
+    memory_.device_reads(destination.address, {bytes, length});
+  }
   if (!simulation_.timed) {
-    TlpPtr completion =
-        make_data_completion(simulation_, request, bdf(), offset, length, settings_.completion_unit);
+    TlpPtr completion = make_data_completion(simulation_, request, bdf(), offset, length, settings_.completion_unit);
     completion->borrow({bytes, length});
     send(port, std::move(completion), {});
     return;
   }
-  const Picoseconds access = memory_.access_time(window.node, ports_[port]->socket);
+  const Picoseconds access = memory_.access_time(destination.window.node, ports_[port]->socket);
   for (std::uint32_t done = 0; done < length;) {
     const std::uint32_t chunk =
         completion_chunk(request.address + offset + done, length - done, settings_.completion_unit);
@@ -330,8 +385,7 @@ void RootComplex::remote_access(unsigned port, TlpPtr tlp, Hpa address) {
   remote.port = port;
   if (tlp->type == TlpType::MRd) {
     counters_.memory_reads += tlp->count;
-    remote.completion =
-        make_data_completion(simulation_, *tlp, bdf(), 0, tlp->length, settings_.completion_unit);
+    remote.completion = make_data_completion(simulation_, *tlp, bdf(), 0, tlp->length, settings_.completion_unit);
     const std::span<std::byte> into = remote.completion->reserve(tlp->length);
     remote.request = std::move(tlp);
     memory_.read_remote(address, into, *this, slot);
@@ -390,84 +444,124 @@ void RootComplex::start(HostRequest& request) {
   request.done = false;
   request.status = CompletionStatus::success;
   request.started = simulation_.now();
+  request.finished = request.started;
   request.outstanding = 0;
+  request.issued = 0;
+  request.next = nullptr;
   request.latency.clear();
-  const bool config = is_config(request.type);
   int port = -1;
-  if (config) {
+  if (is_config(request.type)) {
     port = port_of(request.target);
   } else if (const auto* window = windows_.find(request.address);
              window != nullptr && request.buffer.size() <= window->start + window->size - request.address) {
     port = static_cast<int>(window->value);
   }
-  if (port < 0 || ports_[static_cast<unsigned>(port)]->egress == nullptr) {
+  if (port < 0 || ports_[static_cast<unsigned>(port)]->egress == nullptr || request.buffer.empty() ||
+      request.buffer.size() > std::numeric_limits<std::uint32_t>::max()) {
     request.status = CompletionStatus::unsupported_request;
     request.done = true;
-    request.finished = simulation_.now();
     return;
   }
-  const Port& out = *ports_[static_cast<unsigned>(port)];
-  const bool posted = request.type == TlpType::MWr;
-  std::uint32_t offset = 0;
-  const auto size = static_cast<std::uint32_t>(request.buffer.size());
-  while (offset < size) {
-    const std::uint32_t chunk =
-        config ? size : completion_chunk(request.address + offset, size - offset, cpu_access_bytes);
-    TlpPtr tlp = simulation_.tlps.make();
-    tlp->type = request.type;
-    tlp->address = request.address + offset;
-    tlp->requester = bdf();
-    tlp->created = simulation_.now();
-    if (config) {
-      tlp->completer = request.target;
-      tlp->first_be = request.byte_enables;
-      tlp->last_be = 0;
-      if (request.target.bus() == out.buses.secondary) {
-        tlp->type = request.type == TlpType::CfgRd1 ? TlpType::CfgRd0 : TlpType::CfgWr0;
-      }
-    } else {
-      const ByteEnables be = byte_enables(tlp->address, chunk);
-      tlp->first_be = be.first;
-      tlp->last_be = be.last;
+  request.port = static_cast<unsigned>(port);
+  if (request.type == TlpType::MWr) {
+    request.done = true;
+    while (request.issued < request.buffer.size()) {
+      issue_host(request, 0);
     }
-    if (tlp->has_payload()) {
-      tlp->store({request.buffer.data() + offset, chunk});
-    } else {
-      tlp->length = chunk;
-    }
-    if (!posted) {
-      const auto tag = std::find_if(pending_->tags.begin(), pending_->tags.end(),
-                                    [](const Pending::HostTag& t) { return !t.in_use; });
-      if (tag == pending_->tags.end()) {
-        request.status = CompletionStatus::retry;
-        request.done = request.outstanding == 0;
-        break;
-      }
-      *tag = {&request, offset, chunk, true};
-      tlp->tag = static_cast<std::uint16_t>(tag - pending_->tags.begin());
-      ++request.outstanding;
-    }
-    Picoseconds delay;
-    if (simulation_.timed) {
-      delay = settings_.latency;
-      if (out.socket != request.socket) {
-        delay += settings_.socket_link;
-      }
-      tlp->latency.add(id_).process += static_cast<std::uint32_t>(delay.count);
-    }
-    offset += chunk;
-    if (posted && offset == size) {
-      request.done = true;
-      request.finished = simulation_.now();
-    }
-    send(static_cast<unsigned>(port), std::move(tlp), delay);
+    return;
   }
+  if (pending_->first == nullptr) {
+    pending_->first = &request;
+  } else {
+    pending_->last->next = &request;
+  }
+  pending_->last = &request;
+  issue_waiting();
+}
+
+// Asks for what waits, as long as there are tags. In functional mode a completion comes back in the very call
+// that sends the request.
+void RootComplex::issue_waiting() {
+  if (pending_->issuing) {
+    return;
+  }
+  pending_->issuing = true;
+  while (HostRequest* request = pending_->first) {
+    const auto tag =
+        std::find_if(pending_->tags.begin(), pending_->tags.end(), [](const Pending::HostTag& t) { return !t.in_use; });
+    if (tag == pending_->tags.end()) {
+      break;
+    }
+    *tag = {request, request->issued, 0, true};
+    issue_host(*request, static_cast<unsigned>(tag - pending_->tags.begin()));
+  }
+  pending_->issuing = false;
+}
+
+// Sends the next TLP of a request; `tag` has been taken for it (posted: any).
+void RootComplex::issue_host(HostRequest& request, unsigned tag) {
+  const Port& out = *ports_[request.port];
+  const bool config = is_config(request.type);
+  const std::uint32_t offset = request.issued;
+  const auto size = static_cast<std::uint32_t>(request.buffer.size());
+  const std::uint32_t chunk =
+      config ? size : completion_chunk(request.address + offset, size - offset, cpu_access_bytes);
+  TlpPtr tlp = simulation_.tlps.make();
+  tlp->type = request.type;
+  tlp->address = request.address + offset;
+  tlp->requester = bdf();
+  tlp->created = simulation_.now();
+  if (config) {
+    tlp->completer = request.target;
+    tlp->first_be = request.byte_enables;
+    tlp->last_be = 0;
+    if (request.target.bus() == out.buses.secondary) {
+      tlp->type = request.type == TlpType::CfgRd1 ? TlpType::CfgRd0 : TlpType::CfgWr0;
+    }
+  } else {
+    const ByteEnables be = byte_enables(tlp->address, chunk);
+    tlp->first_be = be.first;
+    tlp->last_be = be.last;
+  }
+  if (tlp->has_payload()) {
+    tlp->store({request.buffer.data() + offset, chunk});
+  } else {
+    tlp->length = chunk;
+  }
+  request.issued += chunk;
+  if (request.type != TlpType::MWr) {
+    pending_->tags[tag].length = chunk;
+    tlp->tag = static_cast<std::uint16_t>(tag);
+    ++request.outstanding;
+    if (request.issued == size) {
+      pending_->first = request.next;
+    }
+  }
+  Picoseconds delay;
+  if (simulation_.timed) {
+    delay = settings_.latency;
+    if (out.socket != request.socket) {
+      delay += settings_.socket_link;
+    }
+    tlp->latency.add(id_).process += static_cast<std::uint32_t>(delay.count);
+  }
+  send(request.port, std::move(tlp), delay);
 }
 
 void RootComplex::cancel(HostRequest& request) {
   for (Pending::HostTag& tag : pending_->tags) {
     if (tag.request == &request) {
       tag.request = nullptr;
+    }
+  }
+  HostRequest* before = nullptr;
+  for (HostRequest* at = pending_->first; at != nullptr; before = at, at = at->next) {
+    if (at == &request) {
+      (before == nullptr ? pending_->first : before->next) = at->next;
+      if (pending_->last == at) {
+        pending_->last = before;
+      }
+      break;
     }
   }
 }
@@ -484,27 +578,32 @@ void RootComplex::complete_host_read(Tlp& tlp) {
     const std::uint32_t done = tag.length - std::min(tlp.byte_count, tag.length);
     const std::uint32_t bytes = std::min(tlp.length, tag.length - done);
     last = done + bytes == tag.length;
-    if (request != nullptr && bytes > 0) {
+    if (request != nullptr && bytes > 0 && tlp.data != nullptr) {
       std::memcpy(request->buffer.data() + tag.offset + done, tlp.data, bytes);
     }
-  } else if (request != nullptr && tlp.status != CompletionStatus::success) {
-    request->status = tlp.status;
+  } else if (request != nullptr && request->status == CompletionStatus::success) {
+    // A completion without data answers a configuration write; for a read it is an error whatever it says.
+    request->status = tlp.status == CompletionStatus::success && request->type != TlpType::CfgWr1
+                          ? CompletionStatus::unsupported_request
+                          : tlp.status;
   }
   if (!last) {
     return;
   }
   tag = {};
   if (request == nullptr) {
-    return;
+    ++counters_.unexpected_completions;
+  } else {
+    --request->outstanding;
+    if (simulation_.timed) {
+      request->latency.copy_from(tlp.latency);
+    }
+    if (request->outstanding == 0 && request->issued == request->buffer.size()) {
+      request->done = true;
+      request->finished = simulation_.now();
+    }
   }
-  --request->outstanding;
-  if (simulation_.timed) {
-    request->latency.copy_from(tlp.latency);
-  }
-  if (request->outstanding == 0) {
-    request->done = true;
-    request->finished = simulation_.now();
-  }
+  issue_waiting();
 }
 
 }  // namespace orrery::pcie

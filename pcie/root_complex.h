@@ -38,17 +38,18 @@ class InterruptController {
 };
 
 struct RootComplexSettings {
-  Picoseconds latency = {150'000};         // ingress to IOMMU/memory fabric, and egress, each way
-  Picoseconds socket_link = {110'000};     // added when a request leaves by a root port of the other socket
-  std::uint32_t completion_unit = 256;     // MPS, or the RCB if completions are chopped there
-  std::uint32_t max_payload = 256;         // MPS of what the CPU sends
-  bool peer_to_peer = true;                // false: requests for a peer's BAR are answered UR
+  Picoseconds latency = {150'000};  // ingress to IOMMU/memory fabric, and egress, each way
+  // Added to a request that leaves by a root port of the other socket, and to its completion on the way back if
+  // a device sent the request.
+  Picoseconds socket_link = {110'000};
+  std::uint32_t completion_unit = 256;  // MPS, or the RCB if completions are chopped there
+  bool peer_to_peer = true;             // false: requests for a peer's BAR are answered UR
 };
 
 struct RootComplexCounters {
-  std::uint64_t memory_reads = 0;      // TLPs to DRAM
+  std::uint64_t memory_reads = 0;  // TLPs to DRAM
   std::uint64_t memory_writes = 0;
-  std::uint64_t peer_to_peer = 0;      // TLPs sent down a root port on behalf of a device
+  std::uint64_t peer_to_peer = 0;        // TLPs sent down a root port on behalf of a device
   std::uint64_t peer_to_peer_bytes = 0;  // their payload, and bytes asked for
   std::uint64_t interrupts = 0;
   std::uint64_t translation_faults = 0;
@@ -57,22 +58,26 @@ struct RootComplexCounters {
   std::uint64_t unexpected_completions = 0;
 };
 
-// One access of the CPU (or of a VMM on its behalf) to a device. The caller owns it and its buffer until done.
+// One access of the CPU (or of a VMM on its behalf) to a device, of any length; it travels as requests of at
+// most 64 bytes. The caller owns it and its buffer until done.
 struct HostRequest {
   TlpType type = TlpType::MRd;  // MRd, MWr, CfgRd1, CfgWr1 (sent as type 0 where the target is on the root port's bus)
   std::uint64_t address = 0;    // memory: Hpa; Cfg: register offset, multiple of 4
   Bdf target;                   // Cfg
   std::span<std::byte> buffer;  // read: filled; write: sent
   std::uint8_t byte_enables = 0xf;  // Cfg
-  unsigned socket = 0;          // where the CPU is
+  unsigned socket = 0;              // where the CPU is
   // Results.
-  bool done = false;            // writes: at once; reads: when the last completion is in
+  bool done = false;  // writes: at once; reads: when the last completion is in
   CompletionStatus status = CompletionStatus::success;
   Picoseconds started;
   Picoseconds finished;
-  LatencyBreakdown latency;
+  LatencyBreakdown latency;  // of the TLP that finished last; with only one, its total is finished - started
   // The root complex's bookkeeping.
-  std::uint32_t outstanding = 0;
+  std::uint32_t outstanding = 0;  // TLPs without their last completion
+  std::uint32_t issued = 0;       // bytes sent or asked for
+  unsigned port = 0;
+  HostRequest* next = nullptr;  // waits for a tag
 };
 
 class RootComplex final : private EventHandler, private HostMemoryListener {
@@ -90,12 +95,15 @@ class RootComplex final : private EventHandler, private HostMemoryListener {
   // Host physical windows of the BARs below a port. False if it overlaps one that is there.
   bool add_window(unsigned port, std::uint64_t start, std::uint64_t size);
   void clear_windows();
-  [[nodiscard]] bool window_free(std::uint64_t start, std::uint64_t size) const { return !windows_.overlaps(start, size); }
+  [[nodiscard]] bool window_free(std::uint64_t start, std::uint64_t size) const {
+    return !windows_.overlaps(start, size);
+  }
   // Whether translated requests (AT = 10b) of this function are let through (as an IOMMU's context entry says).
   void allow_translated(Bdf requester, bool allowed) { translated_allowed_.set(requester.value, allowed); }
 
   // Begins a CPU access. In functional mode a read is done on return, unless it went to no device's BAR
-  // (status UR). At most 64 requests with completions may be outstanding; more end with status retry.
+  // (status UR) or to memory behind messages. At most 64 TLPs with completions are outstanding; further ones
+  // wait, in order.
   void start(HostRequest& request);
   // Forgets a request that is not done; its completions will be dropped.
   void cancel(HostRequest& request);
@@ -108,19 +116,24 @@ class RootComplex final : private EventHandler, private HostMemoryListener {
   struct Pending;
   Picoseconds receive(unsigned port, TlpPtr tlp, Picoseconds delay);
   void handle(unsigned port, TlpPtr tlp);
-  void handle_completion(TlpPtr tlp);
+  void handle_completion(unsigned port, TlpPtr tlp);
   void handle_memory(unsigned port, TlpPtr tlp);
-  void to_memory(unsigned port, TlpPtr tlp, Hpa address, const HostMemory::Window& window);
+  // Where the bytes from `offset` on of a memory request go, and how many of them go there.
+  struct Destination;
+  [[nodiscard]] Destination resolve(const Tlp& tlp, std::uint32_t offset);
+  void write_direct(const Tlp& request, const Destination& destination, std::uint32_t offset);
   void to_peer(unsigned port, unsigned target, TlpPtr tlp);
-  void read_direct(unsigned port, const Tlp& request, const HostMemory::Window& window, std::uint32_t offset,
-                   std::uint32_t length);
+  void read_direct(unsigned port, const Tlp& request, const Destination& destination, std::uint32_t offset);
   void remote_access(unsigned port, TlpPtr tlp, Hpa address);
   void fail(unsigned port, const Tlp& request, CompletionStatus status);
-  // Sends `tlp` out of `port` after `delay`, in order with what became ready earlier for that port.
+  // Sends `tlp` out of `port` after `delay`, and not before the posted requests that were sent earlier: nothing
+  // passes a posted request (§2.4.1).
   void send(unsigned port, TlpPtr tlp, Picoseconds delay);
   void on_event(std::uint64_t argument) override;
   void on_host_memory(std::uint64_t context, bool ok) override;
   [[nodiscard]] int port_of(Bdf id) const { return port_of_bus_[id.bus()]; }
+  void issue_host(HostRequest& request, unsigned tag);
+  void issue_waiting();
   void complete_host_read(Tlp& tlp);
 
   Simulation& simulation_;

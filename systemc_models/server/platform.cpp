@@ -58,9 +58,8 @@ Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
   pcie::RootComplexSettings complex_settings;
   complex_settings.latency = config.root_complex.latency;
   complex_settings.peer_to_peer = config.root_complex.peer_to_peer;
-  complex_settings.socket_link = config.memory.remote_socket;
+  complex_settings.socket_link = config.root_complex.socket_link;
   complex_settings.completion_unit = config.pcie.completion_unit();
-  complex_settings.max_payload = config.pcie.mps_bytes;
   complex = std::make_unique<pcie::RootComplexModule>("root_complex", simulation, complex_settings, iommu, dram,
                                                       static_cast<pcie::InterruptController&>(*this));
 
