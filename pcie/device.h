@@ -60,7 +60,8 @@ class DmaListener {
 };
 
 // Counters of what a function sent and received over its link, in payload bytes of memory requests and
-// completions (headers and framing not counted; configuration not counted).
+// completions (headers and framing not counted; configuration and the one DW that answers a zero-length read
+// not counted).
 struct PortCounters {
   std::uint64_t write_bytes_sent = 0;           // MWr payload, MSI-X included
   std::uint64_t write_bytes_received = 0;
@@ -68,7 +69,8 @@ struct PortCounters {
   std::uint64_t completion_bytes_sent = 0;      // CplD payload sent for requests of others
   std::uint64_t completion_bytes_received = 0;
   std::uint64_t msix_sent = 0;                  // each is a 4-byte MWr, also counted above
-  std::uint64_t errors = 0;                     // completions with a status other than success
+  // Completions received with a status other than success, and requests for which no BAR or model answered.
+  std::uint64_t errors = 0;
   std::uint64_t unexpected_completions = 0;     // no such tag outstanding (e.g. after a reset)
 };
 

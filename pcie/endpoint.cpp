@@ -6,17 +6,24 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "pcie/burst.h"
 #include "pcie/completion.h"
 
 namespace orrery::pcie {
 
 namespace {
-constexpr std::uint64_t pump_event = 0;  // any other argument is a completion that is ready to leave
+// Arguments of events; any other is the address of a TLP: of a completion that is ready to leave, or, with bit 0
+// set, of one that has arrived.
+constexpr std::uint64_t pump_event = 0;
+constexpr std::uint64_t leave_event = 1;
+constexpr std::uint64_t arrived_bit = 1;
 constexpr std::uint32_t burst_bytes = 64 * 1024;
 // Functional mode: what one event moves at most, so that a guest's register access never waits long.
 constexpr std::uint64_t bytes_per_event = 1024 * 1024;
-// Timed mode: TLPs are handed to the link this far ahead of the moment when it takes them.
+// Timed mode: TLPs are handed to the link up to this far ahead of the moment when it takes them, again once
+// half of that is left.
 constexpr Picoseconds issue_ahead{100'000};
+constexpr Picoseconds issue_again{50'000};
 constexpr std::uint64_t page_bytes = 4096;
 }  // namespace
 
@@ -71,7 +78,9 @@ Endpoint::Endpoint(Simulation& simulation, std::string name, const EndpointSetti
   model_.attach(*this);
 }
 
-Endpoint::~Endpoint() { config_.set_observer(nullptr); }
+Endpoint::~Endpoint() {
+  config_.set_observer(nullptr);
+}
 
 // ---- Requester ------------------------------------------------------------------------------------------
 
@@ -91,6 +100,8 @@ void Endpoint::start(DmaTransfer& transfer) {
 
 void Endpoint::cancel_all() {
   active_.clear();
+  starved_.clear();
+  leaving_.clear();
   done_.clear();
   for (Tag& tag : tags_) {
     tag.transfer = nullptr;
@@ -121,8 +132,21 @@ void Endpoint::schedule_pump(Picoseconds at) {
 }
 
 void Endpoint::on_event(std::uint64_t argument) {
+  if (argument == leave_event) {
+    while (!leaving_.empty() && leaving_.front()->finished <= simulation_.now()) {
+      --transfers_;
+      done_.push_back(*leaving_.pop_front());
+    }
+    deliver_done();
+    return;
+  }
   if (argument != pump_event) {
-    transmit(TlpPtr(reinterpret_cast<Tlp*>(static_cast<std::uintptr_t>(argument))));
+    TlpPtr tlp(reinterpret_cast<Tlp*>(static_cast<std::uintptr_t>(argument & ~arrived_bit)));
+    if ((argument & arrived_bit) != 0) {
+      deliver(std::move(tlp));
+    } else {
+      transmit(std::move(tlp));
+    }
     return;
   }
   if (simulation_.now() >= pump_at_) {
@@ -137,9 +161,15 @@ void Endpoint::pump() {
   }
   pumping_ = true;
   std::uint64_t budget = bytes_per_event;
-  while (!active_.empty()) {
+  for (;;) {
+    if (!starved_.empty() && !free_tags_.empty()) {
+      active_.push_front(*starved_.pop_front());
+    }
+    if (active_.empty()) {
+      break;
+    }
     if (simulation_.timed && link_free_ > simulation_.now() + issue_ahead) {
-      schedule_pump(link_free_ - issue_ahead);
+      schedule_pump(link_free_ - issue_again);
       break;
     }
     if (budget == 0) {
@@ -151,8 +181,8 @@ void Endpoint::pump() {
       const std::uint64_t generation = generation_;
       const std::uint64_t before = transfer.issued;
       if (!issue(transfer)) {
-        active_.push_front(transfer);  // until a tag is free again
-        break;
+        starved_.push_back(transfer);  // the others go on: posted requests need no tag
+        continue;
       }
       if (generation != generation_) {
         continue;  // cancelled from inside: the transfer is no longer ours
@@ -200,8 +230,8 @@ bool Endpoint::issue(DmaTransfer& transfer) {
   }
   if (transfer.confirm) {
     // The end of the first page that has no confirmation yet, as an offset into the transfer.
-    const std::uint64_t page_end = std::min(
-        transfer.length, ((transfer.address + transfer.confirmed) | (page_bytes - 1)) + 1 - transfer.address);
+    const std::uint64_t page_end =
+        std::min(transfer.length, ((transfer.address + transfer.confirmed) | (page_bytes - 1)) + 1 - transfer.address);
     if (transfer.issued >= page_end) {
       return issue_read(transfer, (transfer.address + transfer.confirmed) & ~std::uint64_t{3}, page_end, 4, true);
     }
@@ -287,6 +317,8 @@ void Endpoint::transmit(TlpPtr tlp) {
   const Picoseconds at = max(now, link_free_);
   if (is_request(tlp->type)) {
     tlp->created = at;
+  } else if (at != now) {
+    tlp->latency.add(id_).queue += static_cast<std::uint32_t>((at - now).count);
   }
   link_free_ = now + egress_->receive(std::move(tlp), at - now);
 }
@@ -295,9 +327,14 @@ void Endpoint::maybe_finish(DmaTransfer& transfer) {
   if (transfer.queued || transfer.outstanding != 0 || !all_issued(transfer)) {
     return;
   }
-  transfer.finished = transfer.kind == DmaTransfer::Kind::write && !transfer.confirm
-                          ? max(simulation_.now(), link_free_)
-                          : simulation_.now();
+  transfer.finished = simulation_.now();
+  if (transfer.kind == DmaTransfer::Kind::write && !transfer.confirm && transfer.finished < link_free_ &&
+      transfer.status == CompletionStatus::success) {
+    transfer.finished = link_free_;
+    leaving_.push_back(transfer);
+    simulation_.events.schedule(link_free_, *this, leave_event);
+    return;
+  }
   --transfers_;
   done_.push_back(transfer);
 }
@@ -322,17 +359,17 @@ void Endpoint::handle_completion(Tlp& tlp) {
   Tag& tag = tags_[tlp.tag];
   DmaTransfer* transfer = tag.transfer;
   const std::uint32_t position = tag.length - std::min(tlp.byte_count, tag.length);
-  bool last = true;
   if (tlp.type == TlpType::CplD && tlp.status == CompletionStatus::success) {
     const std::uint32_t bytes = std::min(tlp.length, tag.length - position);
-    counters_.completion_bytes_received += bytes;
     tag.received += bytes;
-    last = tag.received >= tag.length;
-    if (transfer != nullptr && !tag.confirm && bytes > 0) {
-      std::memcpy(transfer->buffer + tag.offset + position, tlp.data, bytes);
+    if (!tag.confirm) {
+      counters_.completion_bytes_received += bytes;
+      if (transfer != nullptr && bytes > 0 && tlp.data != nullptr) {
+        std::memcpy(transfer->buffer + tag.offset + position, tlp.data, bytes);
+      }
     }
   } else {
-    ++counters_.errors;
+    counters_.errors += tlp.count;
     if (transfer != nullptr) {
       if (transfer->status == CompletionStatus::success) {
         // A Cpl without data and without an error status answers no memory read (§2.3.2).
@@ -341,7 +378,13 @@ void Endpoint::handle_completion(Tlp& tlp) {
       }
       transfer->issued = transfer->confirmed = transfer->length;
     }
+    // It ends the reads that it answers: all there is, but for a burst of reads that met different fates.
+    const std::uint64_t mask = settings_.max_read_request - 1;
+    const std::uint64_t covered =
+        std::uint64_t{tlp.count} * settings_.max_read_request - ((tag.address + position) & mask);
+    tag.received += static_cast<std::uint32_t>(std::min<std::uint64_t>(tag.length - position, covered));
   }
+  const bool last = tag.received >= tag.length;
   if (transfer == nullptr) {
     ++counters_.unexpected_completions;
   }
@@ -357,7 +400,7 @@ void Endpoint::handle_completion(Tlp& tlp) {
     }
     maybe_finish(*transfer);
   }
-  if (!active_.empty() && !pumping_) {
+  if (!pumping_ && (!active_.empty() || !starved_.empty())) {
     schedule_pump(simulation_.now());
   }
 }
@@ -366,8 +409,15 @@ void Endpoint::handle_completion(Tlp& tlp) {
 
 Picoseconds Endpoint::receive(TlpPtr tlp, Picoseconds delay) {
   if (simulation_.timed && delay != Picoseconds{}) {
-    throw Error(fmt::format("{}: a link must deliver at its own time", name_));
+    const std::uint64_t argument = reinterpret_cast<std::uintptr_t>(tlp.release()) | arrived_bit;
+    simulation_.events.schedule(simulation_.now() + delay, *this, argument);
+    return delay;
   }
+  deliver(std::move(tlp));
+  return {};
+}
+
+void Endpoint::deliver(TlpPtr tlp) {
   if (is_completion(tlp->type)) {
     handle_completion(*tlp);
     tlp.reset();
@@ -375,7 +425,6 @@ Picoseconds Endpoint::receive(TlpPtr tlp, Picoseconds delay) {
   } else {
     handle_request(std::move(tlp));
   }
-  return {};
 }
 
 void Endpoint::handle_request(TlpPtr tlp) {
@@ -383,24 +432,37 @@ void Endpoint::handle_request(TlpPtr tlp) {
     handle_config(*tlp);
     return;
   }
-  if (tlp->type == TlpType::MRd) {
-    handle_read(*tlp);
-    return;
-  }
-  if (tlp->type != TlpType::MWr) {
+  if (!is_memory(tlp->type)) {
     return;  // messages to an endpoint: none is defined for these functions yet
   }
-  const auto hit = bars_.find(tlp->address, std::max<std::uint32_t>(tlp->length, 1));
-  if (!hit || tlp->data == nullptr) {
-    ++counters_.errors;
+  if (tlp->count > 1 && !bars_.find(tlp->address, tlp->length)) {
+    // Some of the burst's TLPs may hit a BAR.
+    for (std::uint32_t done = 0; done < tlp->length;) {
+      const std::uint32_t one = completion_chunk(tlp->address + done, tlp->length - done, tlp->unit);
+      handle_request(request_part(simulation_, *tlp, done, one));
+      done += one;
+    }
+    return;
+  }
+  if (tlp->type == TlpType::MRd) {
+    handle_read(*tlp);
+  } else {
+    handle_write(*tlp);
+  }
+}
+
+void Endpoint::handle_write(const Tlp& tlp) {
+  const auto hit = bars_.find(tlp.address, std::max<std::uint32_t>(tlp.length, 1));
+  if (!hit || tlp.data == nullptr || tlp.length == 0) {
+    counters_.errors += tlp.count;
     return;  // posted: dropped
   }
-  counters_.write_bytes_received += tlp->length;
-  const std::span<std::byte> memory = model_.bar_memory(hit->bar, hit->offset, tlp->length);
+  counters_.write_bytes_received += tlp.length;
+  const std::span<std::byte> memory = model_.bar_memory(hit->bar, hit->offset, tlp.length);
   if (!memory.empty()) {
-    std::memmove(memory.data(), tlp->data, tlp->length);
+    std::memmove(memory.data(), tlp.data, std::min<std::size_t>(memory.size(), tlp.length));
   } else {
-    model_.bar_write(hit->bar, hit->offset, tlp->payload());
+    model_.bar_write(hit->bar, hit->offset, tlp.payload());
   }
 }
 
@@ -417,22 +479,24 @@ void Endpoint::handle_config(const Tlp& tlp) {
     return;
   }
   std::uint32_t value = 0;
-  std::memcpy(&value, tlp.data, std::min<std::size_t>(tlp.length, sizeof(value)));
+  if (!tlp.payload().empty()) {
+    std::memcpy(&value, tlp.data, std::min<std::size_t>(tlp.length, sizeof(value)));
+  }
   config_.write_dword(static_cast<std::uint32_t>(tlp.address), value, tlp.first_be);
   respond(make_completion(simulation_, tlp, bdf_, CompletionStatus::success), {});
 }
 
 void Endpoint::handle_read(const Tlp& tlp) {
   const auto hit = bars_.find(tlp.address, std::max<std::uint32_t>(tlp.length, 1));
-  if (!hit) {
-    ++counters_.errors;
+  if (!hit || tlp.length == 0) {
+    counters_.errors += tlp.count;
     respond(make_completion(simulation_, tlp, bdf_, CompletionStatus::unsupported_request), {});
     return;
   }
   std::span<const std::byte> bytes;
   static constexpr std::array<std::byte, 4> nothing{};
   if (is_zero_length_read(tlp)) {
-    bytes = nothing;
+    bytes = std::span(nothing).first(std::min<std::size_t>(tlp.length, nothing.size()));
   } else {
     bytes = model_.bar_memory(hit->bar, hit->offset, tlp.length);
     if (bytes.empty()) {
@@ -451,7 +515,9 @@ void Endpoint::handle_read(const Tlp& tlp) {
     }
   }
   const Picoseconds access = simulation_.timed ? model_.access_time(hit->bar) : Picoseconds{};
-  counters_.completion_bytes_sent += bytes.size();
+  if (!is_zero_length_read(tlp)) {
+    counters_.completion_bytes_sent += bytes.size();
+  }
   const auto length = static_cast<std::uint32_t>(bytes.size());
   if (!simulation_.timed) {
     TlpPtr completion = make_data_completion(simulation_, tlp, bdf_, 0, length, settings_.completion_unit);
@@ -477,9 +543,15 @@ void Endpoint::respond(TlpPtr completion, Picoseconds after) {
   simulation_.events.schedule(simulation_.now() + after, *this, reinterpret_cast<std::uintptr_t>(completion.release()));
 }
 
-void Endpoint::on_command(std::uint16_t /*before*/, std::uint16_t /*after*/) { bars_.refresh(); }
-void Endpoint::on_bars() { bars_.refresh(); }
-void Endpoint::on_power_state(PowerState /*before*/, PowerState /*after*/) { bars_.refresh(); }
+void Endpoint::on_command(std::uint16_t /*before*/, std::uint16_t /*after*/) {
+  bars_.refresh();
+}
+void Endpoint::on_bars() {
+  bars_.refresh();
+}
+void Endpoint::on_power_state(PowerState /*before*/, PowerState /*after*/) {
+  bars_.refresh();
+}
 
 void Endpoint::on_reset(ResetKind /*kind*/) {
   bars_.refresh();

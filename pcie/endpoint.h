@@ -19,10 +19,10 @@
 namespace orrery::pcie {
 
 struct EndpointSettings {
-  std::uint32_t max_payload = 256;         // bytes: MPS of the hierarchy
-  std::uint32_t max_read_request = 512;    // bytes
-  std::uint32_t completion_unit = 256;     // completions end at multiples of this (MPS, or an RCB of 64/128)
-  unsigned tags = 256;                     // outstanding reads, 1 … 1024
+  std::uint32_t max_payload = 256;           // bytes: MPS of the hierarchy
+  std::uint32_t max_read_request = 512;      // bytes
+  std::uint32_t completion_unit = 256;       // completions end at multiples of this (MPS, or an RCB of 64/128)
+  unsigned tags = 256;                       // outstanding reads, 1 … 1024
   std::uint64_t msix_address = 0xfee0'0000;  // where MSI-X writes go; synthetic, the table is the VMM's
 };
 
@@ -62,7 +62,7 @@ class Endpoint final : public TlpSink, public DevicePort, private EventHandler, 
   struct Tag {
     DmaTransfer* transfer = nullptr;  // null while in_use: cancelled
     std::uint64_t address = 0;
-    std::uint64_t offset = 0;    // of the transfer's buffer
+    std::uint64_t offset = 0;  // of the transfer's buffer
     std::uint32_t length = 0;
     std::uint32_t received = 0;
     bool confirm = false;
@@ -75,6 +75,7 @@ class Endpoint final : public TlpSink, public DevicePort, private EventHandler, 
     DmaTransfer* pop_front();
     void clear() { head_ = tail_ = nullptr; }
     [[nodiscard]] bool empty() const { return head_ == nullptr; }
+    [[nodiscard]] const DmaTransfer* front() const { return head_; }
 
    private:
     DmaTransfer* head_ = nullptr;
@@ -92,14 +93,17 @@ class Endpoint final : public TlpSink, public DevicePort, private EventHandler, 
   // Issues one TLP (functional mode: burst) of the transfer; false if it has to wait for a tag.
   bool issue(DmaTransfer& transfer);
   void issue_write(DmaTransfer& transfer);
-  bool issue_read(DmaTransfer& transfer, std::uint64_t address, std::uint64_t offset, std::uint32_t length, bool confirm);
+  bool issue_read(DmaTransfer& transfer, std::uint64_t address, std::uint64_t offset, std::uint32_t length,
+                  bool confirm);
   [[nodiscard]] static bool all_issued(const DmaTransfer& transfer);
   void maybe_finish(DmaTransfer& transfer);
   void deliver_done();
+  void deliver(TlpPtr tlp);
   void transmit(TlpPtr tlp);
   void handle_completion(Tlp& tlp);
   void handle_request(TlpPtr tlp);
   void handle_config(const Tlp& tlp);
+  void handle_write(const Tlp& tlp);
   void handle_read(const Tlp& tlp);
   void respond(TlpPtr completion, Picoseconds after);
 
@@ -112,9 +116,11 @@ class Endpoint final : public TlpSink, public DevicePort, private EventHandler, 
   ComponentId id_;
   Bdf bdf_;
   TlpSink* egress_ = nullptr;
-  Picoseconds link_free_;       // when the link has taken all that was handed to it
-  Queue active_;                // transfers with something left to issue
-  Queue done_;                  // ended, listener not yet called
+  Picoseconds link_free_;  // when the link has taken all that was handed to it
+  Queue active_;           // transfers with something left to issue
+  Queue starved_;          // the same, but waiting for a free tag
+  Queue leaving_;          // writes that end when the link has taken their last TLP
+  Queue done_;             // ended, listener not yet called
   std::vector<Tag> tags_;
   std::vector<std::uint16_t> free_tags_;
   std::size_t transfers_ = 0;
