@@ -7,7 +7,8 @@ namespace orrery::pcie {
 
 namespace {
 
-// Payloads are recycled: their manager only exists because the base protocol wants one for nb_transport.
+// Recycles payloads. A TLP holds one reference to the payload that it travels by, and a sender one more for the
+// time of its call; a payload that somebody else still refers to comes back when they let go.
 class CarrierPool final : public tlm::tlm_mm_interface {
  public:
   struct Carrier {
@@ -19,19 +20,30 @@ class CarrierPool final : public tlm::tlm_mm_interface {
     TlpExtension extension;
   };
 
+  // With one reference.
   Carrier& take() {
     if (free_.empty()) {
       all_.push_back(std::make_unique<Carrier>(*this));
+      all_.back()->extension.carrier = all_.back().get();
       free_.reserve(all_.size());
-      return *all_.back();
+      free_.push_back(all_.back().get());
     }
     Carrier& carrier = *free_.back();
     free_.pop_back();
+    carrier.payload.acquire();
     return carrier;
   }
-  void give_back(Carrier& carrier) { free_.push_back(&carrier); }
-  // The reference that a receiver may have taken for the time of a call; the TLP decides about the payload.
-  void free(tlm::tlm_generic_payload* /*payload*/) override {}
+  // The TLP is gone.
+  static void let_go(Carrier& carrier) {
+    carrier.extension.tlp = nullptr;
+    carrier.payload.set_data_ptr(nullptr);
+    carrier.payload.release();
+  }
+  void free(tlm::tlm_generic_payload* payload) override {
+    TlpExtension* extension = nullptr;
+    payload->get_extension(extension);
+    free_.push_back(static_cast<Carrier*>(extension->carrier));
+  }
 
  private:
   std::vector<std::unique_ptr<Carrier>> all_;
@@ -60,30 +72,39 @@ tlm::tlm_generic_payload& payload_of(Tlp& tlp) {
   return payload;
 }
 
-Picoseconds from_sc(const sc_core::sc_time& time) { return {time.value()}; }
-sc_core::sc_time to_sc(Picoseconds time) { return sc_core::sc_time::from_value(time.count); }
+Picoseconds from_sc(const sc_core::sc_time& time) {
+  return {time.value()};
+}
+sc_core::sc_time to_sc(Picoseconds time) {
+  return sc_core::sc_time::from_value(time.count);
+}
 
 }  // namespace
 
-tlm::tlm_extension_base* TlpExtension::clone() const { return new TlpExtension(*this); }
+tlm::tlm_extension_base* TlpExtension::clone() const {
+  return new TlpExtension(*this);
+}
 void TlpExtension::copy_from(const tlm::tlm_extension_base& other) {
   tlp = static_cast<const TlpExtension&>(other).tlp;
 }
 
 void use_tlm_carriers(TlpPool& pool) {
   carriers();  // constructed before, thus destroyed after, whoever uses the pool from static storage
-  pool.set_carrier_hook(
-      [](void* carrier) { carriers().give_back(*static_cast<CarrierPool::Carrier*>(carrier)); });
+  pool.set_carrier_hook([](void* carrier) { CarrierPool::let_go(*static_cast<CarrierPool::Carrier*>(carrier)); });
 }
 
-TlpInitiator::TlpInitiator(const char* name) : socket(name) { socket.bind(*this); }
+TlpInitiator::TlpInitiator(const char* name) : socket(name) {
+  socket.bind(*this);
+}
 
 Picoseconds TlpInitiator::receive(TlpPtr tlp, Picoseconds delay) {
   tlm::tlm_generic_payload& payload = payload_of(*tlp);
   tlm::tlm_phase phase = tlm::BEGIN_REQ;
   sc_core::sc_time annotated = to_sc(delay);
   static_cast<void>(tlp.release());  // the callee's from here
+  payload.acquire();
   socket->nb_transport_fw(payload, phase, annotated);
+  payload.release();
   return from_sc(annotated);
 }
 
@@ -95,7 +116,9 @@ tlm::tlm_sync_enum TlpInitiator::nb_transport_bw(tlm::tlm_generic_payload& /*pay
 
 void TlpInitiator::invalidate_direct_mem_ptr(sc_dt::uint64 /*start*/, sc_dt::uint64 /*end*/) {}
 
-TlpTarget::TlpTarget(const char* name, TlpSink& core) : socket(name), core_(core) { socket.bind(*this); }
+TlpTarget::TlpTarget(const char* name, TlpSink& core) : socket(name), core_(core) {
+  socket.bind(*this);
+}
 
 tlm::tlm_sync_enum TlpTarget::nb_transport_fw(tlm::tlm_generic_payload& payload, tlm::tlm_phase& phase,
                                               sc_core::sc_time& delay) {
@@ -117,7 +140,11 @@ void TlpTarget::b_transport(tlm::tlm_generic_payload& payload, sc_core::sc_time&
   delay = to_sc(core_.receive(TlpPtr(extension->tlp), from_sc(delay)));
 }
 
-bool TlpTarget::get_direct_mem_ptr(tlm::tlm_generic_payload& /*payload*/, tlm::tlm_dmi& /*dmi*/) { return false; }
-unsigned TlpTarget::transport_dbg(tlm::tlm_generic_payload& /*payload*/) { return 0; }
+bool TlpTarget::get_direct_mem_ptr(tlm::tlm_generic_payload& /*payload*/, tlm::tlm_dmi& /*dmi*/) {
+  return false;
+}
+unsigned TlpTarget::transport_dbg(tlm::tlm_generic_payload& /*payload*/) {
+  return 0;
+}
 
 }  // namespace orrery::pcie

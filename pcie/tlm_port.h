@@ -11,8 +11,9 @@
 //   - b_transport does the same; a payload without the extension gets TLM_COMMAND_ERROR_RESPONSE: models
 //     that speak plain reads and writes attach by TlmDevice (systemc_models/plugin).
 //   - no DMI, and transport_dbg returns 0: bytes behind a fabric have no single owner.
-// Ownership: the callee owns the TLP from the call on; the payload is the TLP's carrier and goes back
-// to its pool with it.
+// Ownership: the callee owns the TLP from the call on. The payload is the TLP's carrier on every hop of its way,
+// reference-counted as the base protocol has it: whoever acquires it keeps it, but its extension no longer
+// names a TLP once that has been consumed.
 #pragma once
 
 #include <tlm>
@@ -24,7 +25,8 @@ namespace orrery::pcie {
 // On every payload that carries a TLP.
 class TlpExtension final : public tlm::tlm_extension<TlpExtension> {
  public:
-  Tlp* tlp = nullptr;
+  Tlp* tlp = nullptr;       // null once the TLP has been consumed
+  void* carrier = nullptr;  // of the pool of payloads
   tlm::tlm_extension_base* clone() const override;
   void copy_from(const tlm::tlm_extension_base& other) override;
 };
