@@ -102,6 +102,20 @@ bool machine_open(struct machine* machine) {
   return machine->vfio ? vfio_open(machine) : sysfs_open(machine);
 }
 
+void machine_close(struct machine* machine) {
+  for (int i = 0; machine->vfio && i < machine->count; ++i) {
+    const struct device* device = &machine->devices[i];
+    if (device->memory != NULL) {
+      dma_unmap(machine, device->memory_window, device->pci.bars[ORRERY_GPU_BAR_MEMORY].address);
+    }
+  }
+  for (int i = 0; i < machine->count; ++i) {
+    if (machine->devices[i].fd >= 0) {
+      close(machine->devices[i].fd);
+    }
+  }
+}
+
 uint64_t dma_reserve(struct machine* machine, size_t size) {
   const uint64_t bytes = (size + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
   uint64_t start = machine->next_iova;

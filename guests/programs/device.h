@@ -49,6 +49,8 @@ struct dma_buffer {
 
 /* Opens every Orrery function. False, with messages on stderr that say what to mend, if one can't be had. */
 bool machine_open(struct machine* machine);
+/* Gives them back. VFIO: first takes away what was mapped of the BARs, which vanish with the devices. */
+void machine_close(struct machine* machine);
 
 /* Zeroed memory. Ends the program with a message if there is none: nothing works without. */
 struct dma_buffer dma_allocate(struct machine* machine, size_t size);

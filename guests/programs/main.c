@@ -179,6 +179,7 @@ int main(int argc, char** argv) {
         tests[i].run(&session);
       }
     }
+    machine_close(&session.machine);
   }
   return summarise();
 }

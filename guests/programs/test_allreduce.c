@@ -93,16 +93,18 @@ static bool load(struct ring* ring, const struct dma_buffer* buffer, float* sum,
 }
 
 struct counters {
-  uint64_t sent, received, messages, fences;
+  uint64_t sent, received, messages, doorbells, fences;
 };
 
 static struct counters read_counters(const struct gpu* gpu) {
   return (struct counters){register_read64(gpu->device, ORRERY_GPU_WRITE_BYTES_SENT),
                            register_read64(gpu->device, ORRERY_GPU_WRITE_BYTES_RECEIVED),
-                           register_read64(gpu->device, ORRERY_GPU_MSIX_SENT), gpu->fences};
+                           register_read64(gpu->device, ORRERY_GPU_MSIX_SENT),
+                           register_read64(gpu->device, ORRERY_GPU_DOORBELLS), gpu->fences};
 }
 
-/* Counters of each GPU over the steps: data, 8 bytes a fence and 4 bytes an MSI-X message, nothing else. */
+/* Counters of each GPU over the steps. Sent: data, 8 bytes a fence, 4 bytes an MSI-X message. Received: data, and 4
+ * bytes a doorbell, the only register that was written meanwhile. Nothing else. */
 static bool check_counters(const struct ring* ring, const struct counters* before, const struct counters* after) {
   const uint64_t moved = 2 * (uint64_t)(ring->n - 1) * ring->part;
   bool right = true;
@@ -114,6 +116,7 @@ static bool check_counters(const struct ring* ring, const struct counters* befor
     const uint64_t messages = after[g].messages - before[g].messages;
     const uint64_t sent = after[g].sent - before[g].sent;
     const uint64_t received = after[g].received - before[g].received;
+    const uint64_t doorbells = after[g].doorbells - before[g].doorbells;
     json_open(&json, NULL, '{');
     json_string(&json, "name", gpu->name);
     json_string(&json, "bdf", gpu->device->pci.bdf);
@@ -121,8 +124,9 @@ static bool check_counters(const struct ring* ring, const struct counters* befor
     json_number(&json, "write_bytes_received", received);
     json_number(&json, "fences", fences);
     json_number(&json, "msix_messages", messages);
+    json_number(&json, "doorbells", doorbells);
     json_close(&json, '}');
-    right = right && sent == moved + fences * 8 + messages * 4 && received == moved &&
+    right = right && sent == moved + fences * 8 + messages * 4 && received == moved + doorbells * 4 &&
             messages == (ring->session->machine.vfio ? fences : 0);
   }
   json_close(&json, ']');
