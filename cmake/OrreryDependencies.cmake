@@ -12,16 +12,16 @@ if(NOT TARGET tomlplusplus::tomlplusplus)
   pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET GLOBAL tomlplusplus)
   add_library(tomlplusplus::tomlplusplus ALIAS PkgConfig::tomlplusplus)
 endif()
-pkg_check_modules(systemc REQUIRED systemc)
+pkg_check_modules(systemc REQUIRED IMPORTED_TARGET systemc)
 
 # Debian's SystemC is built as C++17; the ABI check of its headers must be told so (it compares the
 # value of __cplusplus). SystemC's headers are not ours to warn about.
 add_library(orrery_systemc INTERFACE)
 add_library(Orrery::systemc ALIAS orrery_systemc)
 set_target_properties(orrery_systemc PROPERTIES EXPORT_NAME systemc)
-target_include_directories(orrery_systemc SYSTEM INTERFACE ${systemc_INCLUDE_DIRS})
+target_include_directories(orrery_systemc SYSTEM INTERFACE $<BUILD_INTERFACE:${systemc_INCLUDE_DIRS}>)
 target_compile_definitions(orrery_systemc INTERFACE SC_CPLUSPLUS=201703L SC_INCLUDE_DYNAMIC_PROCESSES)
-target_link_libraries(orrery_systemc INTERFACE ${systemc_LINK_LIBRARIES} Threads::Threads)
+target_link_libraries(orrery_systemc INTERFACE PkgConfig::systemc Threads::Threads)
 
 if(ORRERY_BUILD_TESTS)
   find_package(GTest REQUIRED)

@@ -36,8 +36,9 @@
 //
 // DMA (model to program): on initiator sockets bound by bind_dma(), each transaction a READ or WRITE at a bus address
 //   (an IOVA), any alignment and length >= 1, streaming width >= length, no byte enables. DmaExtension
-//   (dma_extension.h) is optional. Any number of transactions may be under way at once; they share the link.
-//   b_transport, from an SC_THREAD: an annotated delay is waited for first, then it blocks until the data of a read
+//   (dma_extension.h) is optional, dma_call.h a convenience. Any number of transactions may be under way at once; they
+//   share the link. b_transport, from an SC_THREAD: an annotated delay is waited for first, then it blocks until the
+//   data of a read
 //     has arrived or a write has left, and returns with delay SC_ZERO_TIME. Payload and data are the
 //     model's and must live until it returns. Killing a thread inside the call cancels all DMA of the device.
 //   nb_transport_fw, from any process: BEGIN_REQ is answered TLM_UPDATED with END_REQ (or TLM_COMPLETED with
@@ -152,7 +153,7 @@ class TlmSlot {
 // Makes the model. What it throws becomes the user's message; the program owns what it returns.
 using TlmDeviceFactory = std::unique_ptr<sc_core::sc_module> (*)(TlmSlot& slot);
 
-// Changes whenever anything in this header, dma_extension.h or parameters.h changes.
+// Changes whenever a declaration in this header, dma_extension.h or parameters.h changes.
 inline constexpr std::uint32_t tlm_device_abi = 1;
 
 // What a shared object exports as `orrery_tlm_device`. The first member stays what it is in every version.
