@@ -26,7 +26,10 @@ double LatencyHistogram::mean() const {
 
 std::uint64_t LatencyHistogram::quantile(double q) const {
   const double wanted = std::ceil(q * static_cast<double>(count_));
-  const std::uint64_t rank = wanted < 1 ? 1 : static_cast<std::uint64_t>(wanted);
+  if (wanted <= 1) {
+    return minimum_;
+  }
+  const auto rank = static_cast<std::uint64_t>(wanted);
   std::uint64_t seen = 0;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     seen += buckets_[bucket];
