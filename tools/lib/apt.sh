@@ -199,23 +199,35 @@ pool_fetch() {
     done <"$plan"
 }
 
-# shellcheck disable=SC2016  # awk's own variables
 pool_download() {
-    local mode=$1 pool=$2 count=$3 log command
+    local mode=$1 pool=$2 count=$3 command
     shift 3
     case $mode in
     closure) command=(-y --download-only install) ;;
     alone) command=(download) ;;
     esac
-    log="$(pool_dir "$pool")/download.log"
-    # Large packages and every twentieth get a line as they arrive: a silent minute looks like a hang.
     # `download` writes to the working folder.
-    (cd "$DEBS" && pool_apt "$pool" apt-get -q "${command[@]}" "$@") 2>&1 | tee "$log" | awk -v n="$count" '
-        /^Get:[0-9]+ / { i++; unit = $NF; number = $(NF - 1); gsub(/[\[\]]/, "", unit); gsub(/[\[\]]/, "", number)
-                         if (unit == "MB" || (unit == "kB" && number + 0 >= 2000) || i % 20 == 0 || i == n) {
-                             printf "    [%d/%d] %s %s, %s %s\n", i, n, $(NF - 4), $(NF - 2), number, unit; fflush() }
-                         next }
-        /^(Err|E|W):/  { print "    " $0; fflush() }'
+    (cd "$DEBS" && pool_apt "$pool" apt-get -q "${command[@]}" "$@") 2>&1 | tee "$(pool_dir "$pool")/download.log" | show_downloads "$count"
+}
+
+# Large packages and every twentieth get a line as they arrive: a silent minute looks like a hang.
+# apt's line: Get:N ADDRESS SUITE/main ARCH PACKAGE ARCH VERSION [SIZE UNIT]
+show_downloads() {
+    local count=$1 i=0 line word number
+    while read -r line; do
+        case $line in
+        Get:*)
+            i=$((i + 1))
+            read -r -a word <<<"${line//[\[\]]/}"
+            number=${word[-2]%.*}
+            if [ "${word[-1]}" = MB ] || [ $((i % 20)) = 0 ] || [ "$i" = "$count" ] ||
+                { [ "${word[-1]}" = kB ] && [ "$number" -ge 2000 ]; }; then
+                say "    [$i/$count] ${word[-5]} ${word[-3]}, ${word[-2]} ${word[-1]}"
+            fi
+            ;;
+        Err:* | E:* | W:*) say "    $line" ;;
+        esac
+    done
 }
 
 # unpack_debs DIR FILE...: like dpkg -x, but never replaces Debian's /bin -> usr/bin links by folders.

@@ -8,6 +8,8 @@ ORRERY_CACHE=${ORRERY_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/orrery}
 export ORRERY_ROOT ORRERY_CACHE
 # Sorting and messages must not depend on the user's language: images are compared byte by byte.
 export LC_ALL=C
+# Nor their modes on the user's umask.
+umask 022
 
 say() { printf '%s\n' "$*"; }
 step() { printf '==> %s\n' "$*"; }

@@ -67,7 +67,7 @@ setup_disk() {
     SOURCE_DATE_EPOCH=$DISK_EPOCH TMPDIR="$tmp" "${alone[@]}" mmdebstrap --mode="$mode" --variant=essential --format=tar \
         --architectures=amd64 --include="$(IFS=, && printf '%s' "${packages[*]}")" \
         --aptopt='APT::Install-Recommends "0"' --aptopt='APT::Sandbox::User "root"' \
-        --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
+        --dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' \
         --customize-hook="$ORRERY_ROOT/guests/disk/customize \"\$1\"" \
         trixie "$tmp/root.tar" "deb [trusted=yes] copy://$repository ./" >"$ORRERY_CACHE/disk.log" 2>&1 || {

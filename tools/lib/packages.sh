@@ -53,8 +53,6 @@ missing_packages() {
 
 apt_update() { "$@" DEBIAN_FRONTEND=noninteractive apt-get -q update 2>&1 | grep -E '^(Fetched|E:|W:|Err)' | sed 's/^/    /'; }
 
-# apt's own lines tell what is on the way; each package is unpacked and set up in a line of its own,
-# which is too much, so those are counted.
 apt_install() {
     local runner=()
     while [ "$1" != -- ]; do
@@ -62,13 +60,28 @@ apt_install() {
         shift
     done
     shift
-    # shellcheck disable=SC2016
     "${runner[@]}" DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 \
-        install --no-install-recommends "$@" 2>&1 | awk '
-        /^[0-9]+ upgraded|^Need to get|^After this|^Fetched|^(E|W|Err|dpkg):/ { print "    " $0; fflush(); next }
-        /newly installed/ { print "    " $0; fflush(); next }
-        /^Get:/ { g++; if (g % 40 == 0) { print "    " g " packages fetched"; fflush() } next }
-        /^Unpacking / { u++; if (u % 40 == 0) { print "    " u " packages unpacked"; fflush() } next }
-        /^Setting up / { s++; if (s % 40 == 0) { print "    " s " packages set up"; fflush() } next }
-        /rror/ { print "    " $0; fflush() }'
+        install --no-install-recommends "$@" 2>&1 | show_install
+}
+
+# apt and dpkg say a line or two for each package, which is too much: they are counted.
+show_install() {
+    local line got=0 unpacked=0 done=0
+    while read -r line; do
+        case $line in
+        Get:*)
+            got=$((got + 1))
+            [ $((got % 40)) != 0 ] || say "    $got packages fetched"
+            ;;
+        Unpacking\ *)
+            unpacked=$((unpacked + 1))
+            [ $((unpacked % 20)) != 0 ] || say "    $unpacked packages unpacked"
+            ;;
+        Setting\ up\ *)
+            done=$((done + 1))
+            [ $((done % 40)) != 0 ] || say "    $done packages set up"
+            ;;
+        *newly\ installed* | Need\ to\ get* | After\ this* | Fetched* | E:* | W:* | Err:* | dpkg:* | *\ returned\ an\ error*) say "    $line" ;;
+        esac
+    done
 }
