@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +27,14 @@ namespace orrery::bridge {
 namespace asio = boost::asio;
 
 namespace {
+
+// By system call: glibc 2.36 declares the functions without C linkage.
+int pidfd_open(pid_t pid) {
+  return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U));
+}
+int pidfd_send_signal(int pidfd, int number) {
+  return static_cast<int>(::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0U));
+}
 
 struct Pipe {
   int read = -1;
@@ -191,7 +199,7 @@ class ChildProcess::State : public std::enable_shared_from_this<State> {
   }
 
   void send(int number) {
-    if (!exit_ && ::pidfd_send_signal(watch_.native_handle(), number, nullptr, 0) != 0 && errno != ESRCH) {
+    if (!exit_ && pidfd_send_signal(watch_.native_handle(), number) != 0 && errno != ESRCH) {
       throw Error(fmt::format("process {} can't be signalled: {}", pid_, system_text(errno)));
     }
   }
@@ -253,7 +261,7 @@ class ChildProcess::State : public std::enable_shared_from_this<State> {
     do {
       got = ::read(failure.read, &reason, sizeof reason);
     } while (got < 0 && errno == EINTR);
-    const int pidfd = got == 0 ? ::pidfd_open(pid, 0) : -1;
+    const int pidfd = got == 0 ? pidfd_open(pid) : -1;
     if (pidfd < 0) {
       if (got == 0) {
         reason = errno;
