@@ -93,14 +93,16 @@ static bool load(struct ring* ring, const struct dma_buffer* buffer, float* sum,
 }
 
 struct counters {
-  uint64_t sent, received, messages, doorbells, fences;
+  uint64_t sent, received, messages, doorbells, busy_ps, fences;
 };
 
 static struct counters read_counters(const struct gpu* gpu) {
   return (struct counters){register_read64(gpu->device, ORRERY_GPU_WRITE_BYTES_SENT),
                            register_read64(gpu->device, ORRERY_GPU_WRITE_BYTES_RECEIVED),
                            register_read64(gpu->device, ORRERY_GPU_MSIX_SENT),
-                           register_read64(gpu->device, ORRERY_GPU_DOORBELLS), gpu->fences};
+                           register_read64(gpu->device, ORRERY_GPU_DOORBELLS),
+                           register_read64(gpu->device, ORRERY_GPU_BUSY_TIME),
+                           gpu->fences};
 }
 
 /* Counters of each GPU over the steps. Sent: data, 8 bytes a fence, 4 bytes an MSI-X message. Received: data, and 4
@@ -125,6 +127,7 @@ static bool check_counters(const struct ring* ring, const struct counters* befor
     json_number(&json, "fences", fences);
     json_number(&json, "msix_messages", messages);
     json_number(&json, "doorbells", doorbells);
+    json_number(&json, "busy_ps", after[g].busy_ps - before[g].busy_ps);
     json_close(&json, '}');
     right = right && sent == moved + fences * 8 + messages * 4 && received == moved + doorbells * 4 &&
             messages == (ring->session->machine.vfio ? fences : 0);

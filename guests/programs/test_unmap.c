@@ -52,25 +52,39 @@ static bool guards_intact(const struct target* target) {
   return all_equal(target->memory, 0x5a, GUARD * PAGE) && all_equal(target->pages + PAGES * PAGE, 0x5a, GUARD * PAGE);
 }
 
+#define QUEUED 48u /* copies kept in the ring: enough that the engine is still at work when the unmapping begins */
+
+struct progress {
+  bool unmapped;
+  uint64_t copies;
+  uint32_t tail_at_unmap; /* commands queued when the page was taken */
+  uint32_t head_at_unmap; /* and complete */
+};
+
 /* Keeps the engine copying over the whole target until it stops by itself, or time is up. */
-static const char* keep_copying(struct gpu* gpu, const struct target* target, bool* unmapped, uint64_t* copies) {
+static const char* keep_copying(struct gpu* gpu, const struct target* target, struct progress* progress) {
   const int64_t deadline = now_ms() + gpu->machine->timeout_ms;
+  const uint32_t first = gpu->tail;
   while (register_read32(gpu->device, ORRERY_GPU_ENGINE_STATUS) != ORRERY_GPU_STATUS_ERROR) {
     if (now_ms() > deadline) {
-      return *unmapped ? "the engine went on after the page was unmapped" : gpu_error_text(gpu);
+      return progress->unmapped ? "the engine went on after the page was unmapped" : gpu_error_text(gpu);
     }
-    if (register_read32(gpu->device, ORRERY_GPU_RING_HEAD) + (1u << GPU_RING_LOG2) / 2 > gpu->tail) {
-      for (int i = 0; i < 8 && gpu_copy(gpu, own(0), bus(target->iova), PAGES * PAGE, 0, 0); ++i) {
-        ++*copies;
+    const uint32_t head = register_read32(gpu->device, ORRERY_GPU_RING_HEAD);
+    for (uint32_t queued = gpu->tail - head; queued < QUEUED; ++queued) {
+      if (!gpu_copy(gpu, own(0), bus(target->iova), PAGES * PAGE, 0, 0)) {
+        break; /* halted: the loop's condition sees it */
       }
-      gpu_doorbell(gpu);
+      ++progress->copies;
     }
-    /* The copies are under way: take the page. */
-    if (!*unmapped && register_read32(gpu->device, ORRERY_GPU_RING_HEAD) > 4) {
+    gpu_doorbell(gpu);
+    /* Copies have passed over the page and more are under way: take it. */
+    if (!progress->unmapped && head - first >= 2) {
+      progress->tail_at_unmap = gpu->tail;
+      progress->head_at_unmap = head;
       if (!dma_unmap(gpu->machine, PAGE, target->iova + HOLE * PAGE)) {
         return "VFIO can't unmap the page";
       }
-      *unmapped = true;
+      progress->unmapped = true;
       /* From here on the page is the CPU's alone. */
       memset(target->pages + HOLE * PAGE, 0xc3, PAGE);
     }
@@ -79,8 +93,7 @@ static const char* keep_copying(struct gpu* gpu, const struct target* target, bo
 }
 
 static const char* run(struct session* session, struct gpu* gpu, struct target* target) {
-  uint64_t copies = 0;
-  bool unmapped = false;
+  struct progress progress = {0};
   const size_t bytes = PAGES * PAGE;
   uint8_t* data = malloc(bytes);
   if (data == NULL) {
@@ -93,14 +106,20 @@ static const char* run(struct session* session, struct gpu* gpu, struct target* 
   if (!gpu_copy_now(gpu, bus(target->iova), own(0), bytes)) {
     problem = gpu_error_text(gpu);
   }
-  problem = problem != NULL ? problem : keep_copying(gpu, target, &unmapped, &copies);
-  json_number(&json, "copies_queued", copies);
+  problem = problem != NULL ? problem : keep_copying(gpu, target, &progress);
+  json_number(&json, "copies_queued", progress.copies);
+  json_number(&json, "copies_complete_at_unmap", progress.head_at_unmap);
+  json_number(&json, "copies_queued_at_unmap", progress.tail_at_unmap);
   json_number(&json, "unmapped_iova", target->iova + HOLE * PAGE);
   gpu_json_error(gpu, &json);
   const uint64_t address = register_read64(gpu->device, ORRERY_GPU_ERROR_ADDRESS);
   const uint32_t code = register_read32(gpu->device, ORRERY_GPU_ERROR_CODE);
   if (problem == NULL && code != ORRERY_GPU_ERROR_DMA_WRITE) {
     problem = "the engine's error is not that of a write";
+  }
+  if (problem == NULL && register_read32(gpu->device, ORRERY_GPU_ERROR_COMMAND) - progress.head_at_unmap >=
+                             progress.tail_at_unmap - progress.head_at_unmap) {
+    problem = "no DMA was running when the page was unmapped";
   }
   if (problem == NULL && address / PAGE != target->iova / PAGE + HOLE) {
     problem = "the engine names another address";
