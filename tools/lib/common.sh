@@ -78,7 +78,8 @@ lock_cache() {
     fi
     echo $$ >"$ORRERY_CACHE/.lock.owner"
     # What a killed set-up left half done. Only this set-up holds the lock, so nobody uses it.
-    rm -rf --one-file-system "$ORRERY_CACHE"/.tmp.*
+    rm -rf --one-file-system "$ORRERY_CACHE"/.tmp.* || die "leavings of an earlier set-up can't be removed (above)" \
+        "as root, run: rm -rf $ORRERY_CACHE/.tmp.*"
 }
 
 # A folder of the cache is made under a temporary name and renamed when it is whole, so a set-up that

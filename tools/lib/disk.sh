@@ -33,7 +33,7 @@ local_repository() { # DIR PLAN
 }
 
 setup_disk() {
-    local key tmp plan packages repository mode alone
+    local key tmp plan packages work mode alone
     key=$(disk_key)
     artifact_ready images/disk "$key" && return 0
     if [ "$(id -u)" = 0 ]; then
@@ -54,27 +54,38 @@ setup_disk() {
     need_space "$ORRERY_CACHE" 2500 "the root disk"
     step "root disk: installing $(wc -l <"$plan") packages (about a minute)"
     tmp=$(begin_artifact images/disk)
-    repository="$tmp/repository"
-    local_repository "$repository" "$plan"
+    # An ordinary user's mmdebstrap works as one of the user's other ids, who can't read a private home.
+    if [ "$mode" = root ]; then
+        work="$tmp/work"
+        mkdir "$work"
+    else
+        need_space /var/tmp 1000 "the root disk"
+        work=$(mktemp -d /var/tmp/orrery-disk.XXXXXX)
+        chmod 755 "$work"
+    fi
+    local_repository "$work/repository" "$plan"
+    mkdir "$work/recipe"
+    cp -r "$ORRERY_ROOT/guests/disk/customize" "$ORRERY_ROOT/guests/disk/files" "$work/recipe/"
+    chmod -R a+rX "$work"
     awk '{print $3 "  " $1}' "$plan" >"$tmp/packages.sha256"
     mapfile -t packages < <(list_of "$ORRERY_ROOT/guests/disk/packages.txt")
-    # In unshare mode another user id reads the packages.
-    chmod -R a+rX "$tmp"
     # As root, mmdebstrap mounts /proc and the like in the new system: in a mount namespace of its
     # own, so that nothing stays mounted if it is killed. (A plain chroot can't have one.)
     alone=()
     if [ "$mode" = root ] && unshare --mount true 2>/dev/null; then alone=(unshare --mount); fi
-    SOURCE_DATE_EPOCH=$DISK_EPOCH TMPDIR="$tmp" "${alone[@]}" mmdebstrap --mode="$mode" --variant=essential --format=tar \
+    SOURCE_DATE_EPOCH=$DISK_EPOCH TMPDIR="$work" "${alone[@]}" mmdebstrap --mode="$mode" --variant=essential --format=tar \
         --architectures=amd64 --include="$(IFS=, && printf '%s' "${packages[*]}")" \
         --aptopt='APT::Install-Recommends "0"' --aptopt='APT::Sandbox::User "root"' \
         --dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' \
-        --customize-hook="$ORRERY_ROOT/guests/disk/customize \"\$1\"" \
-        trixie "$tmp/root.tar" "deb [trusted=yes] copy://$repository ./" >"$ORRERY_CACHE/disk.log" 2>&1 || {
+        --customize-hook="$work/recipe/customize \"\$1\"" \
+        trixie - "deb [trusted=yes] copy://$work/repository ./" >"$tmp/root.tar" 2>"$ORRERY_CACHE/disk.log" || {
         tail -n 25 "$ORRERY_CACHE/disk.log" | sed 's/^/    /' >&2
+        rm -rf "$work"
+        [ "$mode" = root ] || warn "as $(id -un), the root disk needs user namespaces; root can make it without, for the same ORRERY_CACHE"
         explain_failure "installing the root disk (all of its words: $ORRERY_CACHE/disk.log)"
     }
-    rm -rf "$repository"
+    rm -rf "$work"
     step "root disk: packing"
     truncate -s "$DISK_SIZE" "$tmp/root.raw"
     SOURCE_DATE_EPOCH=$DISK_EPOCH hosttool mke2fs -q -t ext4 -L orrery-root -U "$DISK_UUID" \
