@@ -240,6 +240,11 @@ TEST(Capabilities, SerialNumberAriAts) {
   other_builder.add(PciExpressCapability{});
   other_builder.add(AtsCapability{.invalidate_queue_depth = 31, .page_aligned_request = false});
   Lspci(*other).says("Invalidate Queue Depth: 1f");
+
+  const auto bare = endpoint();
+  const std::uint16_t bare_ats =
+      CapabilityBuilder(*bare).add(AtsCapability{.invalidate_queue_depth = 32, .page_aligned_request = false});
+  EXPECT_EQ(bare->read16(bare_ats + PCI_ATS_CAP), 0);
 }
 
 TEST(Capabilities, Acs) {

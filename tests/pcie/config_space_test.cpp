@@ -363,6 +363,21 @@ TEST_F(EndpointSpace, PowerStates) {
   EXPECT_EQ(space.read16(pm + PCI_PM_CTRL), PCI_PM_CTRL_NO_SOFT_RESET);
 }
 
+TEST(ConfigSpacePower, EveryTransition) {
+  // [from][to]: out of D3hot only to D0, and no way back up from D2 to D1 (§5.3.1).
+  constexpr bool legal[4][4] = {
+      {true, true, true, true}, {true, true, true, true}, {true, false, true, true}, {true, false, false, true}};
+  for (unsigned from = 0; from < 4; ++from) {
+    for (unsigned to = 0; to < 4; ++to) {
+      ConfigSpace space(HeaderType::endpoint, identity);
+      const std::uint16_t at = CapabilityBuilder(space).add(PowerManagementCapability{.d1 = true, .d2 = true});
+      space.write_dword(at + PCI_PM_CTRL, from, 0b0001);
+      space.write_dword(at + PCI_PM_CTRL, to, 0b0001);
+      EXPECT_EQ(static_cast<unsigned>(space.power_state()), legal[from][to] ? to : from) << from << " to " << to;
+    }
+  }
+}
+
 struct BridgeSpace : ::testing::Test {
   ConfigSpace space{HeaderType::bridge, {.vendor_id = 0x1d1d, .device_id = 1, .class_code = 0x060400}};
   Recorder recorder;

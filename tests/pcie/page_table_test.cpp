@@ -141,7 +141,7 @@ TEST_F(PageTableTest, UnmapOnePageInTheMiddleOfAGibibyte) {
     }
     ASSERT_TRUE(decoded) << std::hex << at;
     ASSERT_EQ(decoded->hpa, hpa + (at - iova));
-    ASSERT_EQ(decoded->entry & 3U, 1U) << "rights survive the split";
+    ASSERT_EQ(decoded->entry & 0xfffU, decoded->shift == 12 ? 0x001U : 0x081U) << "rights survive the split";
     ASSERT_EQ(walk.address.value, hpa + (at - iova) + 5);
   }
   // Only the 2 MiB with the hole became small pages.
@@ -334,6 +334,7 @@ struct MalformedEntry : PageTableTest {
 TEST_F(MalformedEntry, ReservedBitsAtEachLevel) {
   ASSERT_EQ(table.map(Iova{0}, Hpa{GiB1}, KiB4, read_write), PageTableStatus::ok);
   EXPECT_EQ(fault_with(4, memory.read64(entry_at(4)).value() | 0x80U), WalkFault::malformed_entry) << "512 GiB page";
+  EXPECT_EQ(fault_with(4, std::uint64_t{1} << 39U | 0x83U), WalkFault::malformed_entry) << "an aligned one";
   EXPECT_EQ(fault_with(3, GiB1 | 0x1000U | 0x83U), WalkFault::malformed_entry) << "bit 12 of a 1 GiB page";
   EXPECT_EQ(fault_with(3, GiB1 | 0x2000'0000U | 0x83U), WalkFault::malformed_entry) << "bit 29 of a 1 GiB page";
   EXPECT_EQ(fault_with(3, GiB1 | 0x83U), WalkFault::none);
@@ -358,6 +359,20 @@ TEST_F(MalformedEntry, AddressBeyondTheHostsWidth) {
   memory.write64(root, good | std::uint64_t{1} << 52U);
   EXPECT_TRUE(narrow.walk(Iova{0}, 1, DmaDirection::read).ok());
   memory.write64(root, good);
+}
+
+TEST_F(MalformedEntry, JoiningStopsAtTheEndOfTheHostsAddresses) {
+  PageTable narrow(memory, {.host_address_bits = 46, .largest_page_shift = 30});
+  const std::uint64_t end = std::uint64_t{1} << 46U;
+  ASSERT_EQ(narrow.map(Iova{0}, Hpa{end - KiB4}, KiB4, read_write), PageTableStatus::ok);
+  ASSERT_EQ(narrow.map(Iova{KiB4}, Hpa{0}, KiB4, read_write), PageTableStatus::ok);
+  std::uint64_t last_table = narrow.root().value().value;
+  for (unsigned level = 4; level > 1; --level) {
+    last_table = memory.read64(Hpa{last_table}).value() & 0x000f'ffff'ffff'f000U;
+  }
+  memory.write64(Hpa{last_table + 8}, end | 3U);  // contiguous, but beyond what the host has
+  EXPECT_EQ(narrow.walk(Iova{0}, 2 * KiB4, DmaDirection::read).bytes, KiB4);
+  EXPECT_EQ(narrow.walk(Iova{KiB4}, 1, DmaDirection::read).fault, WalkFault::malformed_entry);
 }
 
 TEST_F(MalformedEntry, TableOutsideMemory) {
