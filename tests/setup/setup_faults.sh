@@ -28,12 +28,20 @@ done
 pass "every command has --help"
 
 touch "$WORK/file"
-ORRERY_CACHE="$WORK/file/cache" expect "can't be written" tools/setup clang-format kernel:7.3-cloud
+ORRERY_CACHE="$WORK/file/cache" expect "can't be written" tools/setup --no-packages kernel:7.3-cloud
+
+# A full disk, where we may make one.
+if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then
+    mkdir "$WORK/small"
+    # shellcheck disable=SC2016 # the inner shell's
+    expect "not enough room for package lists" unshare --mount bash -c '
+        mount -t tmpfs -o size=20m small "$1" && ORRERY_CACHE="$1" exec tools/setup --no-packages kernel:7.3-cloud' - "$WORK/small"
+fi
 
 # No network: what was being fetched, and how to go on.
 mkdir "$WORK/cache"
 ORRERY_CACHE="$WORK/cache" http_proxy=http://127.0.0.1:9 https_proxy=http://127.0.0.1:9 \
-    expect 'the package lists of Debian (trixie trixie-backports)' tools/setup kernel:7.3-cloud
+    expect 'the package lists of Debian (trixie trixie-backports)' tools/setup --no-packages kernel:7.3-cloud
 [ ! -e "$WORK/cache/kernels" ] || fail "a set-up that failed left a kernel"
 
 # A second set-up waits for the first, and says for whom.
@@ -41,7 +49,7 @@ exec 5>>"$WORK/cache/.lock"
 flock 5
 echo 4711 >"$WORK/cache/.lock.owner"
 ORRERY_CACHE="$WORK/cache" http_proxy=http://127.0.0.1:9 https_proxy=http://127.0.0.1:9 \
-    timeout 20 tools/setup kernel:7.3-cloud >"$WORK/second" 2>&1 5>&- &
+    timeout 20 tools/setup --no-packages kernel:7.3-cloud >"$WORK/second" 2>&1 5>&- &
 second=$!
 STARTED+=("$second")
 for _ in $(seq 50); do
