@@ -334,6 +334,11 @@ class GuestAgent::State : public std::enable_shared_from_this<State> {
   }
 
   void ran_out(milliseconds time_limit) {
+    if (!stream_ || !stream_->is_open()) {
+      fail(fmt::format("the guest's agent can't be reached: nothing listens on {}", path_),
+           "is the guest still running?");
+      return;
+    }
     if (!synchronised_) {
       fail(no_agent, no_agent_remedy);
       return;
