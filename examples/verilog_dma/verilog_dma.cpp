@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include <tlm_utils/simple_initiator_socket.h>
@@ -146,8 +147,8 @@ class VerilogDma final : public sc_core::sc_module {
       }
       const bool moved = cycle();
       if (timed_) {
-        wait((1 + ahead_) * period_);
-        ahead_ = 0;
+        const unsigned cycles = 1 + std::exchange(ahead_, 0);  // accesses during the wait add to the next one
+        wait(cycles * period_);
       } else if (!moved && words_.empty() && responses_.empty() && (!reads_.empty() || !writes_.empty())) {
         wait(dma_ended_);
       }

@@ -50,6 +50,8 @@ Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
       dram(dram_settings(configuration)),
       tables(table_base, table_pages),
       iommu(tables) {
+  // A step in which nothing happens is no mistake here.
+  sc_core::sc_report_handler::set_actions(sc_core::SC_ID_NO_SC_START_ACTIVITY_, sc_core::SC_DO_NOTHING);
   simulation.timed = config.time_mode == TimeMode::timed;
   pcie::use_tlm_carriers(simulation.tlps);
   function_of.resize(65536, nullptr);
