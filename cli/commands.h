@@ -1,11 +1,11 @@
-// The subcommands of orrery. Each function adds one to the app; its callback sets `status`, the program's exit
-// status, or throws Error.
+// What the subcommands share: how one ends the program with a status of its own.
 #pragma once
-
-#include <CLI/App.hpp>
 
 namespace orrery::cli {
 
-void add_serve_command(CLI::App& app, int& status);
+// Thrown by a subcommand that has printed what it had to say; main() exits with it.
+struct ExitStatus {
+  int status = 1;
+};
 
 }  // namespace orrery::cli

@@ -5,7 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "cli/boot_command.h"
 #include "cli/commands.h"
+#include "cli/config_command.h"
+#include "cli/exec_command.h"
+#include "cli/replay_command.h"
+#include "cli/serve_command.h"
+#include "cli/topo_command.h"
+#include "cli/trace_command.h"
 #include "common/error.h"
 
 int main(int argc, char* argv[]) {
@@ -13,12 +20,19 @@ int main(int argc, char* argv[]) {
   app.require_subcommand(1);
   app.fallthrough();
   app.set_version_flag("--version", ORRERY_VERSION);
-  int status = 0;
-  orrery::cli::add_serve_command(app, status);
+  orrery::cli::add_boot_command(app);
+  orrery::cli::add_exec_command(app);
+  orrery::cli::add_serve_command(app);
+  orrery::cli::add_replay_command(app);
+  orrery::cli::add_topo_command(app);
+  orrery::cli::add_trace_command(app);
+  orrery::cli::add_config_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
+  } catch (const orrery::cli::ExitStatus& exit) {
+    return exit.status;
   } catch (const orrery::Error& error) {
     fmt::print(stderr, "orrery: {}\n", error.what());
     if (!error.remedy().empty()) {
@@ -29,5 +43,5 @@ int main(int argc, char* argv[]) {
     fmt::print(stderr, "orrery: {}\n", error.what());
     return 1;
   }
-  return status;
+  return 0;
 }

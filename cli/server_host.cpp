@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "cli/platform_trace.h"
+
 namespace orrery::cli {
 
 namespace {
@@ -23,22 +25,18 @@ ServerHost::ServerHost(const models::ServerConfig& config, ServerHostOptions opt
   platform_ = std::make_unique<models::Platform>(config);
   const models::Topology& topology = platform_->topology();
   if (config.time_mode == models::TimeMode::timed || !config.trace_file.empty()) {
-    trace_ = std::make_unique<pcie::TlpTrace>(platform_->simulation(), config.name);
-    for (const models::Platform::LinkReport& link : platform_->links()) {
-      trace_->set_link(link.down_id, *link.settings);
-      trace_->set_link(link.up_id, *link.settings);
-    }
-    for (const models::Topology::Endpoint& endpoint : topology.endpoints) {
-      trace_->set_function(endpoint.bdf, endpoint.name);
-    }
+    trace_ = make_platform_trace(*platform_);
     if (!config.trace_file.empty()) {
       trace_->open(config.trace_file);
     }
-    platform_->simulation().observer = trace_.get();
   }
   guests_ = models::guests_of(config, topology);
+  if (!config.record_file.empty()) {
+    recorder_ = std::make_unique<Recorder>(*platform_, config.record_file);
+  }
   bridge::SessionOptions session;
-  session.allow_bar_mapping = config.gpu.map_bars;
+  // A recording must see every access.
+  session.allow_bar_mapping = config.gpu.map_bars && recorder_ == nullptr;
   for (const models::GuestConfig& guest : guests_) {
     for (const std::string& device : guest.devices) {
       const models::Topology::Endpoint* endpoint = topology.find(device);
@@ -47,7 +45,9 @@ ServerHost::ServerHost(const models::ServerConfig& config, ServerHostOptions opt
       bridge::ServerOptions server;
       server.socket = options_.socket_directory / guest.name / (device + ".sock");
       server.session = session;
-      servers_[device] = std::make_unique<bridge::Server>(io_, platform_->function(index), server);
+      pcie::FunctionAccess& function =
+          recorder_ != nullptr ? recorder_->function(index) : platform_->function(index);
+      servers_[device] = std::make_unique<bridge::Server>(io_, function, server);
       polled_.push_back(servers_[device].get());
     }
   }
@@ -57,11 +57,18 @@ ServerHost::ServerHost(const models::ServerConfig& config, ServerHostOptions opt
 }
 
 ServerHost::~ServerHost() {
-  servers_.clear();  // disconnects the clients: their last TLPs still belong to the trace
+  servers_.clear();
   platform_->simulation().observer = nullptr;
 }
 
-void ServerHost::close_files() {
+void ServerHost::close() {
+  // Disconnects the clients; what that does to the platform still belongs to trace and recording.
+  polled_.clear();
+  servers_.clear();
+  platform_->settle();
+  if (recorder_ != nullptr) {
+    recorder_->close(trace_->count(), trace_->hash());
+  }
   if (trace_ != nullptr) {
     platform_->simulation().observer = nullptr;
     trace_->close();

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/recorder.h"
 #include "pcie/tlp_trace.h"
 #include "qemu_bridge/server.h"
 #include "systemc_models/server/platform.h"
@@ -43,8 +44,9 @@ class ServerHost {
   [[nodiscard]] bool connected(const std::string& endpoint) const;
   // Every TLP so far, in order. Kept in timed mode, and in functional mode if a trace file is written.
   [[nodiscard]] pcie::TlpTrace* trace() { return trace_.get(); }
-  // Completes the trace file; throws Error if it couldn't be written. Also done by the destructor, silently.
-  void close_files();
+  // Disconnects the clients and completes trace and recording; throws Error if they couldn't be written.
+  // Nothing else may be called afterwards. Without it the files are left as a killed process leaves them.
+  void close();
 
   // Runs until stop() is called from a handler. Exceptions of handlers leave it.
   void run();
@@ -63,6 +65,7 @@ class ServerHost {
   ServerHostOptions options_;
   std::unique_ptr<models::Platform> platform_;
   std::unique_ptr<pcie::TlpTrace> trace_;
+  std::unique_ptr<Recorder> recorder_;
   std::vector<models::GuestConfig> guests_;
   std::map<std::string, std::unique_ptr<bridge::Server>> servers_;
   std::vector<bridge::Server*> polled_;

@@ -47,7 +47,7 @@ void complain_if_truncated(bool truncated, const std::string& file, std::uint64_
   if (truncated) {
     std::fflush(stdout);
     throw Error(fmt::format("{}: the trace stops after {} records, before its end", file, records),
-                "its run was killed or its disk was full; what is above is all it holds");
+                "its run was killed or its disk was full; what it holds has been shown");
   }
 }
 
@@ -233,23 +233,28 @@ class FileSink final : public pcie::TextSink {
   bool owned_ = false;
 };
 
-void export_trace(const Options& options) {
-  TraceReader reader(options.file);
-  FileSink sink(options.output);
-  const std::uint64_t records = pcie::export_chrome_json(reader, sink);
-  sink.close();
-  if (options.output != "-") {
-    if (options.json) {
-      fmt::print("{{\"file\":\"{}\",\"records\":{}}}\n", escape_json(options.output), records);
-    } else {
-      fmt::print("{}: {} records; open it at https://ui.perfetto.dev or in chrome://tracing\n", options.output,
-                 records);
-    }
+void run_export(const Options& options) {
+  const std::uint64_t records = export_trace(options.file, options.output);
+  if (options.output == "-") {
+    return;
   }
-  complain_if_truncated(reader.truncated(), options.file, records);
+  if (options.json) {
+    fmt::print("{{\"file\":\"{}\",\"records\":{}}}\n", escape_json(options.output), records);
+  } else {
+    fmt::print("{}: {} records; open it at https://ui.perfetto.dev or in chrome://tracing\n", options.output, records);
+  }
 }
 
 }  // namespace
+
+std::uint64_t export_trace(const std::string& trace_file, const std::string& json_file) {
+  TraceReader reader(trace_file);
+  FileSink sink(json_file);
+  const std::uint64_t records = pcie::export_chrome_json(reader, sink);
+  sink.close();
+  complain_if_truncated(reader.truncated(), trace_file, records);
+  return records;
+}
 
 void add_trace_command(CLI::App& app) {
   CLI::App* trace = app.add_subcommand("trace", "read a trace of TLPs");
@@ -283,7 +288,7 @@ void add_trace_command(CLI::App& app) {
   add_file(export_command);
   export_command->add_option("-o,--output", options->output, "file to write; - for the terminal")->required();
   export_command->add_flag("--json", options->json, "report the result as JSON");
-  export_command->callback([options] { export_trace(*options); });
+  export_command->callback([options] { run_export(*options); });
 }
 
 }  // namespace orrery::cli

@@ -126,6 +126,19 @@ void Dram::release(unsigned number) {
   files_.erase(file);
 }
 
+std::optional<Dram::FileInfo> Dram::describe(int fd) const {
+  struct stat status{};
+  if (fstat(fd, &status) != 0) {
+    return std::nullopt;
+  }
+  for (const auto& file : files_) {
+    if (file->device == status.st_dev && file->inode == status.st_ino) {
+      return FileInfo{file->number, file->mapping->size(), find(file->address).node};
+    }
+  }
+  return std::nullopt;
+}
+
 void Dram::retain(unsigned number) {
   for (const auto& file : files_) {
     if (file->number == number) {

@@ -58,6 +58,13 @@ class Dram final : public pcie::HostMemory {
   // Each success is undone by one release().
   std::optional<Window> acquire(const pcie::FileWindow& window, std::uint64_t size, unsigned node, std::string* why);
   void release(unsigned file);
+  struct FileInfo {
+    unsigned number = 0;
+    std::uint64_t size = 0;  // bytes mapped
+    unsigned node = 0;
+  };
+  // The file behind a descriptor, if it is mapped now.
+  [[nodiscard]] std::optional<FileInfo> describe(int fd) const;
   // One more user of a file that has one.
   void retain(unsigned file);
 

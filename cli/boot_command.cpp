@@ -1,0 +1,288 @@
+#include "cli/boot_command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+
+#include "cli/commands.h"
+#include "cli/config_options.h"
+#include "cli/console_stream.h"
+#include "cli/guest_run.h"
+#include "cli/run_files.h"
+#include "cli/server_host.h"
+#include "common/error.h"
+#include "qemu_bridge/launcher/run_directory.h"
+
+namespace orrery::cli {
+
+namespace {
+
+struct Options {
+  ConfigOptions config;
+  GuestOptions guest;
+  std::string run;
+  std::string server;       // directory of a running `orrery serve`
+  std::string only;         // name of one guest
+  bool poll = false;
+  bool no_console = false;
+  bool json = false;
+};
+
+constexpr std::chrono::milliseconds monitor_limit{60'000};
+constexpr std::chrono::milliseconds power_off_grace{8'000};
+constexpr std::chrono::milliseconds replug_limit{60'000};
+constexpr std::chrono::milliseconds server_check_interval{300};
+
+// Looks after guests whose devices another process serves: when that process has died and another serves
+// the sockets again, every device is plugged out and in.
+class ServerWatch {
+ public:
+  ServerWatch(boost::asio::io_context& io, std::filesystem::path directory,
+              const std::vector<std::unique_ptr<GuestRun>>& guests)
+      : timer_(io), directory_(std::move(directory)), guests_(guests), known_(running_server(directory_)) {
+    if (!known_) {
+      throw Error(fmt::format("no server is running in {}", directory_.string()),
+                  "start it: orrery serve --directory " + directory_.string());
+    }
+    check_later();
+  }
+
+ private:
+  void check_later() {
+    timer_.expires_after(server_check_interval);
+    timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) {
+        check();
+        check_later();
+      }
+    });
+  }
+
+  void check() {
+    const std::optional<ServerIdentity> now = running_server(directory_);
+    if (!now && !lost_) {
+      lost_ = true;
+      fmt::print(stderr, "orrery: the server in {} has gone; its devices are dead until it is back\n",
+                 directory_.string());
+    }
+    if (now && *now != *known_) {
+      known_ = now;
+      lost_ = false;
+      for (const auto& guest : guests_) {
+        if (!guest->end()) {
+          replug(*guest);
+        }
+      }
+    }
+  }
+
+  static void replug(GuestRun& guest) {
+    for (const bridge::GuestRootComplex& complex : guest.guest().topology.root_complexes) {
+      for (const bridge::GuestSwitch& a_switch : complex.switches) {
+        for (const bridge::GuestEndpoint& endpoint : a_switch.endpoints) {
+          const std::string name = endpoint.name;
+          const std::string guest_name = guest.name();
+          guest.qemu().replug(name, replug_limit, [name, guest_name](const std::string& failure) {
+            if (failure.empty()) {
+              fmt::print(stderr, "orrery: {}: {} is back\n", guest_name, name);
+            } else {
+              fmt::print(stderr, "orrery: {}: {} could not be plugged in again: {}\n", guest_name, name, failure);
+            }
+          });
+        }
+      }
+    }
+  }
+
+  boost::asio::steady_timer timer_;
+  std::filesystem::path directory_;
+  const std::vector<std::unique_ptr<GuestRun>>& guests_;
+  std::optional<ServerIdentity> known_;
+  bool lost_ = false;
+};
+
+// The exit status that one of our own images reports for orrery.run=; none if the guest ran no such thing.
+std::optional<int> reported_status(const std::string& console_log) {
+  std::ifstream file(console_log);
+  std::optional<int> status;
+  for (std::string line; std::getline(file, line);) {
+    constexpr std::string_view marker = "orrery-guest: exit ";
+    if (const auto at = line.find(marker); at != std::string::npos) {
+      status = std::atoi(line.c_str() + at + marker.size());
+    }
+  }
+  return status;
+}
+
+void print_started(const Options& options, const bridge::RunDirectory& run,
+                   const std::vector<std::unique_ptr<GuestRun>>& guests) {
+  if (options.json) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const auto& guest : guests) {
+      all.push_back({{"name", guest->name()},
+                     {"run", run.name()},
+                     {"pid", guest->qemu().pid()},
+                     {"console_log", guest->guest().paths.console_log},
+                     {"console_socket", guest->guest().paths.console_socket},
+                     {"gdb_socket", guest->guest().paths.gdb_socket},
+                     {"monitor_socket", guest->guest().paths.qmp_socket},
+                     {"ssh_port", guest->guest().spec.ssh_port}});
+    }
+    fmt::print("{}\n", nlohmann::ordered_json{{"guests", all}}.dump());
+  } else {
+    for (const auto& guest : guests) {
+      fmt::print(stderr, "orrery: {}: {} CPUs, {} MiB, {}\n", guest->name(), guest->guest().spec.cpus,
+                 guest->guest().spec.memory_mib,
+                 guest->guest().accelerator_note.empty() ? "KVM" : guest->guest().accelerator_note);
+      fmt::print(stderr, "orrery: {}: console {}; gdb {}\n", guest->name(), guest->guest().paths.console_log,
+                 guest->guest().paths.gdb_socket);
+      if (guest->guest().spec.ssh_port != 0) {
+        fmt::print(stderr, "orrery: {}: ssh -p {} root@127.0.0.1\n", guest->name(), guest->guest().spec.ssh_port);
+      }
+      fmt::print(stderr, "orrery: {0}: run commands with: orrery exec {0} -- CMD\n", guest->name());
+    }
+  }
+  std::fflush(stdout);
+}
+
+int boot(const Options& options) {
+  const models::ServerConfig config = load(options.config).config;
+  const models::Topology topology = models::Topology::from(config);
+  std::vector<models::GuestConfig> configured = models::guests_of(config, topology);
+  if (!options.only.empty()) {
+    std::erase_if(configured, [&](const models::GuestConfig& guest) { return guest.name != options.only; });
+    if (configured.empty()) {
+      throw Error("no guest named " + options.only + " in the configuration", "see: orrery config show");
+    }
+  }
+  const bridge::RunDirectory run(options.run);
+
+  std::unique_ptr<ServerHost> host;
+  boost::asio::io_context own_io;
+  std::function<std::string(const std::string&, const std::string&)> socket;
+  if (options.server.empty()) {
+    for (const models::GuestConfig& guest : models::guests_of(config, topology)) {
+      std::filesystem::create_directory(run.path() / guest.name);
+      std::filesystem::permissions(run.path() / guest.name, std::filesystem::perms::owner_all);
+    }
+    host = std::make_unique<ServerHost>(config, ServerHostOptions{run.path(), options.poll});
+    socket = [&](const std::string& /*guest*/, const std::string& endpoint) { return host->socket(endpoint).string(); };
+  } else {
+    socket = [&](const std::string& guest, const std::string& endpoint) {
+      return std::filesystem::absolute(std::filesystem::path(options.server) / guest / (endpoint + ".sock")).string();
+    };
+  }
+  boost::asio::io_context& io = host != nullptr ? host->io() : own_io;
+
+  std::vector<std::unique_ptr<GuestRun>> guests;
+  for (const models::GuestConfig& guest : configured) {
+    guests.push_back(std::make_unique<GuestRun>(
+        io, run, prepare_guest(run, topology, config, guest, options.guest, [&](const std::string& endpoint) {
+          return socket(guest.name, endpoint);
+        })));
+  }
+  std::optional<ServerWatch> watch;
+  if (host == nullptr) {
+    watch.emplace(io, options.server, guests);
+  }
+  print_started(options, run, guests);
+
+  std::vector<std::string> failures;
+  for (const auto& guest : guests) {
+    guest->qemu().connect_monitor(monitor_limit, [&failures](const std::string& failure) {
+      if (!failure.empty()) {
+        failures.push_back(failure);
+      }
+    });
+  }
+  bool stopping = false;
+  const auto stop_all = [&] {
+    for (const auto& guest : guests) {
+      guest->qemu().stop(stopping ? std::chrono::milliseconds(0) : power_off_grace);
+    }
+    stopping = true;
+  };
+  boost::asio::signal_set signals(io, SIGINT, SIGTERM, SIGHUP);
+  std::function<void(const boost::system::error_code&, int)> on_signal = [&](const boost::system::error_code& error,
+                                                                             int /*signal*/) {
+    if (!error) {
+      stop_all();
+      signals.async_wait(on_signal);
+    }
+  };
+  signals.async_wait(on_signal);
+  std::optional<ConsoleStream> console;
+  if (guests.size() == 1 && !options.no_console && !options.json) {
+    console.emplace(io, guests.front()->guest().paths.console_socket, isatty(STDIN_FILENO) != 0, stop_all);
+  }
+
+  const auto all_ended = [&] {
+    return std::all_of(guests.begin(), guests.end(), [](const auto& guest) { return guest->end().has_value(); });
+  };
+  while (!all_ended()) {
+    if (host != nullptr) {
+      host->run_until(all_ended, std::chrono::milliseconds(1000));
+    } else {
+      io.run_one_for(std::chrono::milliseconds(200));
+    }
+  }
+  console.reset();
+  int status = 0;
+  for (const auto& guest : guests) {
+    if (!stopping) {
+      guest->require_orderly_end();
+    }
+    status = std::max(status, reported_status(guest->guest().paths.console_log).value_or(0));
+  }
+  guests.clear();
+  if (host != nullptr) {
+    if (host->trace() != nullptr && !options.json) {
+      fmt::print(stderr, "orrery: trace hash {:016x} over {} TLPs\n", host->trace()->hash(), host->trace()->count());
+    }
+    host->close();
+  }
+  return status;
+}
+
+}  // namespace
+
+void add_boot_command(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("boot", "Boot guests on an emulated server and stay with them until they end");
+  command->footer(
+      "Your own image:   orrery boot --disk my.qcow2 --firmware ovmf\n"
+      "Your own kernel:  orrery boot --kernel bzImage --initrd initrd.img --append 'console=ttyS0'\n"
+      "A Debian guest:   orrery boot --kernel 6.12-cloud        (root shell on the console; Ctrl-] ends it)\n"
+      "A whole Debian:   orrery boot --disk root --ssh\n"
+      "The exit status is that of the command given with --append orrery.run=PATH, if there is one.");
+  add_config_options(*command, options->config);
+  add_guest_options(*command, options->guest);
+  command->add_option("--run", options->run, "Name of the run (default: run-PID)");
+  command->add_option("--server", options->server, "Use the sockets of an `orrery serve --directory DIR`");
+  command->add_option("--guest", options->only, "Boot only this guest of the configuration");
+  command->add_flag("--poll", options->poll, "The server spins instead of sleeping");
+  command->add_flag("--no-console", options->no_console, "Don't show the guest's console");
+  command->add_flag("--json", options->json, "Print one JSON object about the running guests, and no console");
+  command->callback([options] {
+    if (const int status = boot(*options); status != 0) {
+      throw ExitStatus{status};
+    }
+  });
+}
+
+}  // namespace orrery::cli
