@@ -29,9 +29,9 @@ start_guest "${firmware[@]}" -kernel "$ORRERY_CACHE/kernels/$kernel/vmlinuz" -in
     -netdev "user,id=net,hostfwd=tcp:127.0.0.1:$port-:22" -device virtio-net-pci,netdev=net,romfile= \
     -chardev "socket,id=fs,path=$WORK/fs" -device vhost-user-fs-pci,chardev=fs,tag=orrery \
     -fw_cfg "name=opt/org.orrery/ssh-key,file=$WORK/key.pub"
-until_line 'orrery-guest: ready' 150
+until_line 'orrery-guest: ready' 240
 pass "systemd is up $((($(date +%s%N) - begun) / 1000000)) ms after QEMU's start"
-until_line 'login:' 60
+until_line 'login:' 120
 pass "login: on the serial console"
 out=$(guest_ssh "$port" 'uname -r; cat /mnt/share/hello; systemctl is-active qemu-guest-agent; systemctl --failed --no-legend; findmnt -no SOURCE,FSTYPE /; modprobe -a mlx5_ib vfio-pci && lsmod | grep -c ^mlx5_ib')
 grep -qx "$release" <<<"$out" || fail "not the kernel that was asked for: $out"

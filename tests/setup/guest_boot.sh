@@ -26,7 +26,7 @@ start_guest "${boot[@]}" -append "console=ttyS0 panic=-1 orrery.ssh=1" \
     -netdev "user,id=net,hostfwd=tcp:127.0.0.1:$port-:22" -device virtio-net-pci,netdev=net,romfile= \
     -chardev "socket,id=fs,path=$WORK/fs" -device vhost-user-fs-pci,chardev=fs,tag=orrery \
     -fw_cfg "name=opt/org.orrery/ssh-key,file=$WORK/key.pub"
-until_line 'orrery-guest: ready' 60
+until_line 'orrery-guest: ready' 240
 pass "$kernel is ready $((($(date +%s%N) - begun) / 1000000)) ms after QEMU's start"
 
 out=$(agent_run /usr/bin/uname -r)
@@ -59,7 +59,7 @@ wait "$QEMU" 2>/dev/null || true
 
 rm -f "$WORK/console"
 start_guest "${boot[@]}" -append 'console=ttyS0 panic=-1 orrery.run=/usr/bin/test -- a = b'
-until_line 'orrery-guest: exit 1' 60
+until_line 'orrery-guest: exit 1' 150
 for _ in $(seq 50); do
     kill -0 "$QEMU" 2>/dev/null || break
     sleep 0.2

@@ -240,6 +240,6 @@ unpack_debs() {
     done
     for file in "$@"; do
         dpkg-deb --fsys-tarfile "$DEBS/$file" |
-            tar -x -C "$dir" --no-same-owner --keep-directory-symlink -f - || explain_failure "unpacking $DEBS/$file"
+            tar -x -p -C "$dir" --no-same-owner --keep-directory-symlink -f - || explain_failure "unpacking $DEBS/$file"
     done
 }
