@@ -357,7 +357,7 @@ void RootComplex::read_direct(unsigned port, const Tlp& request, const Destinati
         make_data_completion(simulation_, request, bdf(), offset + done, chunk, settings_.completion_unit);
     completion->store({bytes + done, chunk});
     completion->latency.add(memory_id_).process += static_cast<std::uint32_t>(access.count);
-    send(port, std::move(completion), access);
+    respond(port, std::move(completion), access);
     done += chunk;
   }
 }
@@ -423,7 +423,7 @@ void RootComplex::on_host_memory(std::uint64_t context, bool ok) {
         request->address + done, static_cast<std::uint32_t>(bytes.size()) - done, settings_.completion_unit);
     TlpPtr part = make_data_completion(simulation_, *request, bdf(), done, chunk, settings_.completion_unit);
     part->store(bytes.subspan(done, chunk));
-    send(port, std::move(part), {});
+    respond(port, std::move(part), {});
     done += chunk;
   }
 }
@@ -436,8 +436,16 @@ void RootComplex::fail(unsigned port, const Tlp& request, CompletionStatus statu
   if (request.requester == bdf()) {
     complete_host_read(*completion);
   } else {
-    send(port, std::move(completion), {});
+    respond(port, std::move(completion), {});
   }
+}
+
+void RootComplex::respond(unsigned port, TlpPtr completion, Picoseconds after) {
+  if (simulation_.timed) {
+    completion->latency.add(id_).process += static_cast<std::uint32_t>(settings_.latency.count);
+    after += settings_.latency;
+  }
+  send(port, std::move(completion), after);
 }
 
 void RootComplex::start(HostRequest& request) {

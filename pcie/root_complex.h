@@ -126,6 +126,8 @@ class RootComplex final : private EventHandler, private HostMemoryListener {
   void read_direct(unsigned port, const Tlp& request, const Destination& destination, std::uint32_t offset);
   void remote_access(unsigned port, TlpPtr tlp, Hpa address);
   void fail(unsigned port, const Tlp& request, CompletionStatus status);
+  // Sends a completion that the root complex makes itself: it crosses it on the way out, too.
+  void respond(unsigned port, TlpPtr completion, Picoseconds after);
   // Sends `tlp` out of `port` after `delay`, and not before the posted requests that were sent earlier: nothing
   // passes a posted request (§2.4.1).
   void send(unsigned port, TlpPtr tlp, Picoseconds delay);
