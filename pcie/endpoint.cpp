@@ -177,7 +177,7 @@ void Endpoint::pump() {
       break;
     }
     DmaTransfer& transfer = *active_.pop_front();  // `queued` stays set: nobody else may finish it meanwhile
-    if (!all_issued(transfer)) {
+    if (!all_issued(transfer) || transfer.length == 0) {
       const std::uint64_t generation = generation_;
       const std::uint64_t before = transfer.issued;
       if (!issue(transfer)) {
@@ -211,7 +211,7 @@ bool Endpoint::all_issued(const DmaTransfer& transfer) {
 }
 
 bool Endpoint::issue(DmaTransfer& transfer) {
-  if (!config_.bus_master_enabled() || transfer.length == 0 ||
+  if (!config_.bus_master_enabled() || transfer.length == 0 || transfer.buffer == nullptr ||
       transfer.address + (transfer.length - 1) < transfer.address) {
     // Nothing may leave the function, or there is nothing that could.
     if (transfer.status == CompletionStatus::success) {
