@@ -13,11 +13,6 @@
 #include "pcie/modules.h"
 #include "tests/pcie/fabric.h"
 
-// libsystemc wants it beside the benchmark's own main().
-int sc_main(int /*argc*/, char* /*argv*/[]) {
-  return 0;
-}
-
 namespace orrery::pcie {
 namespace {
 
