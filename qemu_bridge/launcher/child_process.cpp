@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -180,7 +181,7 @@ class ChildProcess::State : public std::enable_shared_from_this<State> {
     watch_.async_wait(asio::posix::stream_descriptor::wait_read,
                       [self = shared_from_this()](const boost::system::error_code& failed) {
                         if (!failed) {
-                          self->reap(WNOHANG);
+                          self->reap();
                         }
                       });
   }
@@ -190,7 +191,11 @@ class ChildProcess::State : public std::enable_shared_from_this<State> {
     on_exit_ = {};
     if (!exit_) {
       send(SIGKILL);
-      reap(0);
+      // By poll: Asio has made the pidfd non-blocking, and waitid() obeys that.
+      pollfd ended{watch_fd_, POLLIN, 0};
+      while (::poll(&ended, 1, -1) < 0 && errno == EINTR) {
+      }
+      reap();
     }
     boost::system::error_code ignored;
     grace_.cancel();
@@ -298,11 +303,11 @@ class ChildProcess::State : public std::enable_shared_from_this<State> {
     }
   }
 
-  void reap(int flags) {
+  void reap() {
     siginfo_t info{};
     int result = 0;
     do {
-      result = ::waitid(P_PIDFD, static_cast<id_t>(watch_.native_handle()), &info, WEXITED | flags);
+      result = ::waitid(P_PIDFD, static_cast<id_t>(watch_.native_handle()), &info, WEXITED | WNOHANG);
     } while (result != 0 && errno == EINTR);
     ChildExit exit;
     if (result == 0 && info.si_pid != 0) {
