@@ -12,8 +12,8 @@ namespace orrery::models {
 
 namespace {
 
-// Where IOMMU page tables live in the host address map: below the frames that guests get.
-constexpr Hpa table_base{std::uint64_t{1} << 46};
+// Where IOMMU page tables live in the host address map: above the frames that guests get.
+constexpr Hpa table_base{std::uint64_t{1} << 49};
 constexpr std::uint32_t table_pages = 1U << 18;  // 1 GiB, taken page by page
 // PCIe Base 6.3 §2.8: 50 us to 50 ms by default.
 constexpr Picoseconds completion_timeout{20'000'000'000};
@@ -181,6 +181,8 @@ void Platform::advance(Picoseconds until, std::uint64_t budget) {
     sc_core::sc_start(sc_core::sc_time::from_value((until - now()).count), sc_core::SC_RUN_TO_TIME);
   }
   parts_->host->set_budget(0);
+  // What comes from outside next happens now, whenever the queue was last looked at.
+  parts_->host->synchronise();
 }
 
 void Platform::settle() {
@@ -189,6 +191,7 @@ void Platform::settle() {
   do {
     sc_core::sc_start(sc_core::SC_ZERO_TIME);
   } while (sc_core::sc_pending_activity_at_current_time());
+  parts_->host->synchronise();
 }
 
 bool Platform::at_rest() const {

@@ -20,8 +20,17 @@ constexpr std::uint64_t high_windows_end = std::uint64_t{1} << 51;
 constexpr std::uint64_t low_windows = 0xb000'0000;
 constexpr std::uint64_t low_windows_end = 0xfec0'0000;
 constexpr std::uint64_t page_mask = 4095;
+// A guest may have its BARs at its own addresses up to where DRAM begins, but not in the way of interrupts.
+constexpr std::uint64_t identity_end = Dram::base(0);
+bool identity_allowed(std::uint64_t start, std::uint64_t size) {
+  return size <= identity_end && start <= identity_end - size &&
+         (start + size <= pcie::interrupt_window_start ||
+          start >= pcie::interrupt_window_start + pcie::interrupt_window_size);
+}
 
-bool is_bar_register(std::uint32_t offset) { return offset >= bar_registers && offset < bar_registers_end; }
+bool is_bar_register(std::uint32_t offset) {
+  return offset >= bar_registers && offset < bar_registers_end;
+}
 
 }  // namespace
 
@@ -36,7 +45,9 @@ PlatformFunction::PlatformFunction(Platform& platform, std::size_t index, pcie::
 
 PlatformFunction::~PlatformFunction() = default;
 
-std::string PlatformFunction::name() const { return endpoint_.name(); }
+std::string PlatformFunction::name() const {
+  return endpoint_.name();
+}
 
 std::array<pcie::BarDescription, pcie::bar_count> PlatformFunction::bars() const {
   return virtual_bars_->descriptions();
@@ -124,11 +135,8 @@ void PlatformFunction::config_write(std::uint32_t offset, std::span<const std::b
 std::optional<Hpa> PlatformFunction::choose(unsigned bar, Gpa gpa) const {
   const pcie::BarDescription& description = bar_description(bar);
   const pcie::RootComplex& complex = platform_.parts_->root_complex();
-  const auto free_at = [&](std::uint64_t address) {
-    return complex.window_free(address, description.size) &&
-           platform_.parts_->dram.find(Hpa{address}).kind == pcie::HostMemory::Kind::none;
-  };
-  if (free_at(gpa.value)) {
+  const auto free_at = [&](std::uint64_t address) { return complex.window_free(address, description.size); };
+  if (identity_allowed(gpa.value, description.size) && free_at(gpa.value)) {
     return Hpa{gpa.value};
   }
   const std::uint64_t first = description.is_64bit ? high_windows : low_windows;
@@ -143,37 +151,41 @@ std::optional<Hpa> PlatformFunction::choose(unsigned bar, Gpa gpa) const {
 }
 
 void PlatformFunction::place_bars() {
+  // First the old places of all that moves are given up, so that BARs may change places.
+  std::array<std::optional<std::uint64_t>, pcie::bar_count> wanted{};
   bool changed = false;
   for (unsigned bar = 0; bar < pcie::bar_count; ++bar) {
-    const std::optional<std::uint64_t> base = virtual_bars_->base(bar);
     Placement& placement = placements_[bar];
-    if (!base || (placement.placed && placement.gpa.value == *base)) {
+    const std::optional<std::uint64_t> base = virtual_bars_->base(bar);
+    if (placement.placed && (!base || placement.gpa.value != *base)) {
+      placement.placed = false;
+      changed = true;
+    }
+    if (base && !placement.placed) {
+      wanted[bar] = base;
+      changed = true;
+    }
+  }
+  if (!changed) {
+    return;
+  }
+  platform_.rebuild_windows();
+  for (unsigned bar = 0; bar < pcie::bar_count; ++bar) {
+    if (!wanted[bar]) {
       continue;
     }
-    if (placement.placed) {
-      placement.placed = false;
-      platform_.rebuild_windows();
-    }
-    const std::optional<Hpa> hpa = choose(bar, Gpa{*base});
-    changed = true;
+    const Gpa gpa{*wanted[bar]};
+    const std::optional<Hpa> hpa = choose(bar, gpa);
     if (!hpa) {
       spdlog::error("{}: no host address is free for BAR{} of {} bytes; it answers nothing", name(), bar,
                     bar_description(bar).size);
       continue;
     }
-    placement = {true, Gpa{*base}, *hpa};
+    placements_[bar] = {true, gpa, *hpa};
     platform_.rebuild_windows();
   }
-  if (!changed) {
-    return;
-  }
   program_bars();
-  for (std::size_t i = 0; i < platform_.functions(); ++i) {
-    auto& other = static_cast<PlatformFunction&>(platform_.function(i));
-    for (unsigned bar = 0; bar < pcie::bar_count; ++bar) {
-      other.follow_peer(*this, bar);
-    }
-  }
+  tell_peers();
 }
 
 void PlatformFunction::unplace_bars() {
@@ -181,6 +193,27 @@ void PlatformFunction::unplace_bars() {
     placement.placed = false;
   }
   platform_.rebuild_windows();
+  tell_peers();
+}
+
+void PlatformFunction::set_guest(std::string guest) {
+  guest_ = std::move(guest);
+  tell_peers();
+  for (std::size_t i = 0; i < platform_.functions(); ++i) {
+    const auto& other = static_cast<const PlatformFunction&>(platform_.function(i));
+    for (unsigned bar = 0; bar < pcie::bar_count; ++bar) {
+      follow_peer(other, bar);
+    }
+  }
+}
+
+void PlatformFunction::tell_peers() {
+  for (std::size_t i = 0; i < platform_.functions(); ++i) {
+    auto& other = static_cast<PlatformFunction&>(platform_.function(i));
+    for (unsigned bar = 0; bar < pcie::bar_count; ++bar) {
+      other.follow_peer(*this, bar);
+    }
+  }
 }
 
 void PlatformFunction::program_bars() {
@@ -222,11 +255,12 @@ void PlatformFunction::bar_write(unsigned bar, std::uint64_t offset, std::span<c
   request.address = placements_[bar].hpa.value + offset;
   // The bytes of a write are only read.
   request.buffer = {const_cast<std::byte*>(from.data()), from.size()};
-  platform_.parts_->root_complex().start(request);
+  platform_.complete(request);  // posted: done at once
 }
 
 void PlatformFunction::interrupt(unsigned vector) {
-  if (sink_ != nullptr) {
+  // A device may write any number where interrupts are written to.
+  if (sink_ != nullptr && vector < msix_vectors()) {
     sink_->msix(vector);
   }
 }
@@ -247,12 +281,19 @@ void PlatformFunction::reset() {
 
 void PlatformFunction::disconnect() {
   sink_ = nullptr;
+  reset();  // first, so that a running DMA ends without faults
   dma_unmap_all();
-  reset();
   write_dword(pcie::config_register::command, 0, 0x3);
   virtual_config_->reset(pcie::ResetKind::cold);
   virtual_bars_->refresh();
   unplace_bars();
+  for (std::size_t i = 0; i < platform_.functions(); ++i) {
+    const auto& other = static_cast<PlatformFunction&>(platform_.function(i));
+    if (other.guest_ == guest_ && !other.mappings_.empty()) {
+      return;
+    }
+  }
+  platform_.parts_->forget_guest(guest_);
 }
 
 // ---- DMA address space --------------------------------------------------------------------------------------
@@ -321,10 +362,17 @@ pcie::MapResult PlatformFunction::dma_map(Iova iova, std::uint64_t size, pcie::D
     }
   }
   switch (platform_.parts_->iommu.map(domain_, iova, mapping.hpa, size, access)) {
-    case pcie::PageTableStatus::ok: break;
-    case pcie::PageTableStatus::invalid: release(mapping); return MapResult::invalid;
-    case pcie::PageTableStatus::overlap: release(mapping); return MapResult::overlap;
-    case pcie::PageTableStatus::out_of_memory: release(mapping); return MapResult::io_error;
+    case pcie::PageTableStatus::ok:
+      break;
+    case pcie::PageTableStatus::invalid:
+      release(mapping);
+      return MapResult::invalid;
+    case pcie::PageTableStatus::overlap:
+      release(mapping);
+      return MapResult::overlap;
+    case pcie::PageTableStatus::out_of_memory:
+      release(mapping);
+      return MapResult::io_error;
   }
   mappings_.emplace(iova.value, mapping);
   return MapResult::ok;
@@ -408,15 +456,18 @@ void PlatformFunction::follow_peer(const PlatformFunction& peer, unsigned bar) {
     }
     // A mapping of a peer names the address that the BAR had in the guest when it was made.
     const std::uint64_t offset = iova - placement.gpa.value;
-    const bool still = placement.placed && offset < peer.bar_description(bar).size;
-    const Hpa hpa = still ? placement.hpa + offset : Hpa{};
-    if (still && hpa == mapping.hpa) {
-      continue;
+    const std::uint64_t bar_size = peer.bar_description(bar).size;
+    const bool still =
+        placement.placed && peer.guest_ == guest_ && offset < bar_size && mapping.size <= bar_size - offset;
+    const Hpa hpa = still ? placement.hpa + offset : mapping.hpa;
+    if (mapping.live && (!still || hpa != mapping.hpa)) {
+      platform_.parts_->iommu.unmap(domain_, Iova{iova}, mapping.size);
+      mapping.live = false;
     }
-    platform_.parts_->iommu.unmap(domain_, Iova{iova}, mapping.size);
-    if (still) {
+    if (still && !mapping.live) {
       mapping.hpa = hpa;
-      platform_.parts_->iommu.map(domain_, Iova{iova}, hpa, mapping.size, mapping.access);
+      mapping.live = platform_.parts_->iommu.map(domain_, Iova{iova}, hpa, mapping.size, mapping.access) ==
+                     pcie::PageTableStatus::ok;
     }
   }
 }

@@ -46,7 +46,8 @@ class PlatformFunction final : public pcie::FunctionAccess {
   };
   [[nodiscard]] const Placement& placement(unsigned bar) const { return placements_[bar]; }
   [[nodiscard]] const pcie::BarDescription& bar_description(unsigned bar) const { return virtual_bars_->descriptions()[bar]; }
-  void set_guest(std::string guest) { guest_ = std::move(guest); }
+  // Functions that were its peers, and are no more, lose it; new ones may map it.
+  void set_guest(std::string guest);
   [[nodiscard]] const std::string& guest() const { return guest_; }
   [[nodiscard]] pcie::Endpoint& endpoint() { return endpoint_; }
   void interrupt(unsigned vector);
@@ -63,6 +64,7 @@ class PlatformFunction final : public pcie::FunctionAccess {
     unsigned bar = 0;
     Hpa hpa;                                 // of the first byte
     Hpa remote_base;                         // remote: what release_remote() wants
+    bool live = true;                        // peer: false while the BAR is elsewhere; the IOMMU then has no entry
   };
 
   [[nodiscard]] std::uint32_t read_dword(std::uint32_t offset);
@@ -70,6 +72,8 @@ class PlatformFunction final : public pcie::FunctionAccess {
   void place_bars();
   void unplace_bars();
   void program_bars();
+  // Tells every function that this one's BARs have moved.
+  void tell_peers();
   [[nodiscard]] std::optional<Hpa> choose(unsigned bar, Gpa gpa) const;
   void release(const Mapping& mapping);
 
