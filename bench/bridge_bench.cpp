@@ -6,11 +6,14 @@
 // The round trip of a read counts from before the client's sendmsg to after its last recvmsg. "Blocking":
 // both threads sleep in the kernel between messages. "Polling": both spin (two free cores are needed).
 // A write's rate ends with the answer to a read behind it; "server CPU" is what the server's thread used,
-// kernel included, which other load on the machine disturbs less.
+// kernel included, which other load on the machine disturbs less. "Floor": the same bytes to and fro over a
+// bare socket pair, with nothing done to them; what the machine's kernel leaves us no choice about.
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
@@ -18,6 +21,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,6 +45,43 @@ double cpu_seconds() {
   ::getrusage(RUSAGE_THREAD, &usage);
   return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
          static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
+
+void print_round_trip(const char* what, bool polling, std::vector<double> micros) {
+  std::sort(micros.begin(), micros.end());
+  std::printf("%-18s %-8s   p50 %6.2f us   p99 %8.2f us\n", what, polling ? "polling" : "blocking",
+              micros[micros.size() / 2], micros[micros.size() * 99 / 100]);
+}
+
+void floor_round_trip(bool polling, std::size_t rounds) {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    std::perror("socketpair");
+    std::exit(1);
+  }
+  const FileDescriptor here(ends[0]);
+  const FileDescriptor there(ends[1]);
+  const auto receive = [&](int fd, std::span<char> into) {
+    while (::recv(fd, into.data(), into.size(), polling ? MSG_DONTWAIT : 0) <= 0) {
+    }
+  };
+  std::thread echo([&] {
+    std::array<char, 64> bytes{};
+    for (std::size_t i = 0; i < rounds; ++i) {
+      receive(there.get(), bytes);
+      [[maybe_unused]] const ssize_t sent = ::send(there.get(), bytes.data(), 36, 0);
+    }
+  });
+  std::vector<double> micros(rounds);
+  std::array<char, 64> bytes{};
+  for (double& result : micros) {
+    const Clock::time_point start = Clock::now();
+    [[maybe_unused]] const ssize_t sent = ::send(here.get(), bytes.data(), 32, 0);
+    receive(here.get(), bytes);
+    result = seconds_since(start) * 1e6;
+  }
+  echo.join();
+  print_round_trip("floor", polling, std::move(micros));
 }
 
 class Bench {
@@ -86,13 +127,11 @@ class Bench {
         client.region_read(0, 0, value);
         result = seconds_since(start) * 1e6;
       }
-      std::sort(micros.begin(), micros.end());
-      std::printf("region read round trip, %-8s   p50 %6.2f us   p99 %6.2f us\n", polling ? "polling" : "blocking",
-                  micros[rounds / 2], micros[rounds * 99 / 100]);
+      print_round_trip("region read", polling, std::move(micros));
     });
   }
 
-  // `sends`: how the same writes are cut into system calls of the client.
+  // `send` holds `writes_per_send` writes and leaves in one system call.
   void posted_writes(const char* name, bool polling, std::size_t writes, std::size_t writes_per_send,
                      const std::vector<std::byte>& send) {
     double rate = 0;
@@ -139,8 +178,11 @@ int run(std::size_t rounds) {
   std::string name = (std::filesystem::temp_directory_path() / "orrery-bench-XXXXXX").string();
   const std::filesystem::path directory = ::mkdtemp(name.data());
   Bench bench(directory);
-  bench.read_round_trip(false, rounds);
-  bench.read_round_trip(true, rounds);
+  std::printf("round trip of 32 bytes there, 36 back\n");
+  for (const bool polling : {false, true}) {
+    floor_round_trip(polling, rounds);
+    bench.read_round_trip(polling, rounds);
+  }
   const std::size_t writes = rounds * 10;
   for (const bool polling : {false, true}) {
     bench.posted_writes(polling ? "posted writes, a message and system call each, polling"
