@@ -83,6 +83,20 @@ class Arguments {
   std::vector<std::string> list_;
 };
 
+void add_globals(Arguments& args, const GuestSpec& spec, const GuestTopology& topology) {
+  // Native PCI Express hot-plug on every port: re-plugging a device after a server restart works below
+  // switch ports too, where ACPI hot-plug would need one more description of each bus.
+  args.option("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off");
+  // The window that firmware and ACPI give to 64-bit BARs, where QEMU's own 32 GiB are too few.
+  const std::uint64_t window = pci_window_mib(topology);
+  if (window > 32 * 1024) {
+    args.option("-global", fmt::format("q35-pcihost.pci-hole64-size={}M", window));
+    if (spec.firmware == Firmware::ovmf) {
+      args.option("-fw_cfg", fmt::format("name=opt/ovmf/X-PciMmio64Mb,string={}", window));
+    }
+  }
+}
+
 void add_machine(Arguments& args, const GuestSpec& spec, const GuestTopology& topology) {
   args.option("-name", fmt::format("guest={},debug-threads=on", spec.name));
   // Nothing but what stands here: no default NIC, floppy or VGA, no configuration of the machine's own.
@@ -127,21 +141,10 @@ void add_machine(Arguments& args, const GuestSpec& spec, const GuestTopology& to
   if (spec.viommu == VirtualIommu::intel) {
     args.option("-device", "intel-iommu,caching-mode=on,intremap=on");
   }
-  // Native PCI Express hot-plug on every port: re-plugging a device after a server restart works below
-  // switch ports too, where ACPI hot-plug would need one more description of each bus.
-  args.option("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off");
-
+  add_globals(args, spec, topology);
   if (spec.reboot_ends) {
     // With panic=-1, also what makes a guest that panics an exit status instead of a loop.
     args.flag("-no-reboot");
-  }
-  // The window that firmware and ACPI give to 64-bit BARs, where QEMU's own 32 GiB are too few.
-  const std::uint64_t window = pci_window_mib(topology);
-  if (window > 32 * 1024) {
-    args.option("-global", fmt::format("q35-pcihost.pci-hole64-size={}M", window));
-    if (spec.firmware == Firmware::ovmf) {
-      args.option("-fw_cfg", fmt::format("name=opt/ovmf/X-PciMmio64Mb,string={}", window));
-    }
   }
 }
 
@@ -334,6 +337,18 @@ std::vector<std::string> qemu_arguments(const GuestSpec& spec, const GuestTopolo
   std::vector<std::string> list = args.take();
   list.insert(list.end(), spec.extra_arguments.begin(), spec.extra_arguments.end());
   return list;
+}
+
+std::vector<std::string> topology_global_arguments(const GuestSpec& spec, const GuestTopology& topology) {
+  Arguments args;
+  add_globals(args, spec, topology);
+  return args.take();
+}
+
+std::vector<std::string> topology_device_arguments(const GuestSpec& spec, const GuestTopology& topology) {
+  Arguments args;
+  add_topology(args, spec, topology);
+  return args.take();
 }
 
 std::string escape_commas(const std::string& value) {

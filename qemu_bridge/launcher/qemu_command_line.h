@@ -20,6 +20,11 @@ void validate_guest(const GuestSpec& spec, const GuestTopology& topology, const 
 [[nodiscard]] std::vector<std::string> qemu_arguments(const GuestSpec& spec, const GuestTopology& topology,
                                                       const GuestPaths& paths, const QemuInstallation& qemu);
 
+// The parts of them that are about the PCI tree: machine properties, and a `-device` for each port and
+// endpoint. Nothing is validated.
+[[nodiscard]] std::vector<std::string> topology_global_arguments(const GuestSpec& spec, const GuestTopology& topology);
+[[nodiscard]] std::vector<std::string> topology_device_arguments(const GuestSpec& spec, const GuestTopology& topology);
+
 // The kernel command line: what the platform needs, then the user's own.
 [[nodiscard]] std::string kernel_command_line(const GuestSpec& spec);
 
