@@ -10,6 +10,7 @@
 
 #include "common/error.h"
 #include "systemc_models/plugin/plugin_function.h"
+#include "systemc_models/plugin/shared_object.h"
 #include "systemc_models/plugin/tlm_adapter_module.h"
 
 namespace orrery::models {
@@ -17,6 +18,8 @@ namespace orrery::models {
 namespace {
 
 constexpr const char* entry_point = "orrery_tlm_device";
+constexpr const char* build_remedy =
+    "build it as a shared library for this machine, linked to Orrery::plugin (find_package(Orrery))";
 
 bool is_file(const std::string& path) {
   struct stat status {};
@@ -28,12 +31,16 @@ std::string version_text(std::uint32_t version) {
 }
 
 const TlmDevicePlugin& load(const std::string& device, const std::string& path) {
+  const std::string problem = shared_object_problem(path);
+  if (!problem.empty()) {
+    throw Error(fmt::format("device {}: {} can't be loaded: {}", device, path, problem), build_remedy);
+  }
   dlerror();
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     const char* why = dlerror();
     throw Error(fmt::format("device {}: {} can't be loaded: {}", device, path, why == nullptr ? "unknown" : why),
-                "build it as a shared library for this machine, linked to Orrery::plugin (find_package(Orrery))");
+                build_remedy);
   }
   const auto* plugin = static_cast<const TlmDevicePlugin*>(dlsym(library, entry_point));
   if (plugin == nullptr) {

@@ -31,7 +31,9 @@
 //   answered when its own delay and those of the accesses before it are over; a write is posted, nobody waits for it.
 //   In functional mode delays are ignored. Response status: OK; ADDRESS, COMMAND, BURST and BYTE_ENABLE errors
 //   are answered with UR, GENERIC_ERROR and INCOMPLETE with CA (writes: dropped, as posted writes are). An
-//   exception that leaves b_transport is logged and answered with CA.
+//   exception that leaves b_transport is logged and answered with CA. It may notify events (with a delay or
+//   SC_ZERO_TIME), write signals and call msix(); it can't start DMA, and can't kill or reset processes, as
+//   the kernel may be standing: it notifies a process that does.
 //   nb_transport, get_direct_mem_ptr and transport_dbg are never called.
 //
 // DMA (model to program): on initiator sockets bound by bind_dma(), each transaction a READ or WRITE at a bus address

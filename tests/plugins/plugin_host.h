@@ -1,4 +1,5 @@
-// A guest without a guest: drives one device of a Platform through FunctionAccess, with a memfd as its RAM.
+// A guest without a guest: drives one device of a Platform through FunctionAccess, with a memfd as its RAM, and
+// memory of which every read can be held up.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pcie/config_space.h"
@@ -16,6 +18,36 @@
 #include "systemc_models/server/server_config.h"
 
 namespace orrery::test {
+
+// Memory whose reads wait until the test lets them go: what a DMA is in the middle of.
+class HeldMemory final : public pcie::MessageMemory {
+ public:
+  static constexpr std::uint64_t base = 0x2'0000'0000;  // as IOVA
+  static constexpr std::uint64_t size = 1 << 20;
+
+  void read(Iova /*address*/, std::span<std::byte> into, Done done, void* context) override {
+    held_.push_back({into, done, context});
+  }
+  void write(Iova /*address*/, std::span<const std::byte> /*from*/, Done done, void* context) override {
+    held_.push_back({{}, done, context});
+  }
+  [[nodiscard]] std::size_t held() const { return held_.size(); }
+  // Answers everything that waits, reads with bytes of `value`.
+  void release(std::byte value) {
+    for (const Access& access : std::exchange(held_, {})) {
+      std::fill(access.into.begin(), access.into.end(), value);
+      access.done(access.context, true);
+    }
+  }
+
+ private:
+  struct Access {
+    std::span<std::byte> into;
+    Done done;
+    void* context;
+  };
+  std::vector<Access> held_;
+};
 
 class PluginHost final : private pcie::InterruptSink {
  public:
@@ -43,6 +75,8 @@ class PluginHost final : private pcie::InterruptSink {
     EXPECT_NE(ram, MAP_FAILED);
     device->set_interrupt_sink(this);
     map(0, ram_size);
+    EXPECT_EQ(device->dma_map(Iova{HeldMemory::base}, HeldMemory::size, {true, true}, std::nullopt, &held),
+              pcie::MapResult::ok);
     enumerate();
   }
   PluginHost(const PluginHost&) = delete;
@@ -53,6 +87,7 @@ class PluginHost final : private pcie::InterruptSink {
     close(fd_);
   }
 
+  HeldMemory held;
   models::Platform platform;
   pcie::FunctionAccess* device = nullptr;
   unsigned char* ram = nullptr;
