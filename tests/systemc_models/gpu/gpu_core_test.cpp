@@ -365,6 +365,32 @@ TEST_F(GpuCoreTest, EngineResetAtAnyMomentForgetsEverything) {
   }
 }
 
+// Events of the old command are still queued when the new one starts in the same slots.
+TEST_F(GpuCoreTest, EventsFromBeforeAResetDoNotReachTheNextCommand) {
+  for (int after = 2; after < 12; ++after) {
+    driver.enable();
+    driver.submit(fill({0, false}, 32 * mib, 0x1111'1111));
+    for (int i = 0; i < after; ++i) {
+      ASSERT_TRUE(bus.simulation.events.run_one());
+    }
+    driver.reset_engine();
+    expect_recovery();
+    driver.reset_engine();
+  }
+}
+
+TEST_F(GpuCoreTest, TheFirstOfSeveralFailuresIsReported) {
+  driver.enable();
+  bus.break_page(host_base + 8192);
+  bus.break_page(host_base + chunk + 4096);
+  bus.break_page(host_base + 2 * chunk);
+  driver.submit(copy({0, false}, {host_base, true}, 4 * chunk));
+  bus.run();
+  expect_error(ORRERY_GPU_ERROR_DMA_WRITE, host_base + 8192);
+  EXPECT_EQ(driver.port.read64(ORRERY_GPU_COMMANDS_FAILED), 1U);
+  EXPECT_EQ(driver.port.interrupts.size(), 1U) << "one error, one interrupt";
+}
+
 TEST_F(GpuCoreTest, DisablingIsAnEngineReset) {
   driver.enable();
   driver.submit(fill({0, false}, 8 * mib, 1));

@@ -274,6 +274,29 @@ TEST(GpuEngine, TimedCostsFollowTheConfiguredRates) {
   EXPECT_GE(cost(command(ORRERY_GPU_OP_REDUCE_F32_SUM, {0, false}, {2 * mib, false}, mib)), 4 * mib + 2 * first);
 }
 
+// The queue can't take events back: those of a command that was reset come while the next one runs.
+TEST(GpuEngine, EventsFromBeforeAResetDoNotHurryTheNextCommand) {
+  FakeBus bus(true);
+  models::GpuConfig config = small_gpu();
+  config.timing.memory_bytes_per_us = 1'000'000;
+  config.timing.command_decode = Picoseconds{1000};
+  GpuDriver driver(bus, config);
+  for (int after = 3; after < 20; ++after) {
+    driver.enable();
+    driver.submit(fill({0, false}, 8 * mib, 1));
+    for (int i = 0; i < after; ++i) {
+      ASSERT_TRUE(bus.simulation.events.run_one());
+    }
+    driver.reset_engine();
+    driver.enable();
+    orrery_gpu_command c = fill({0, false}, mib, 2);
+    c.flags |= ORRERY_GPU_FLAG_PROFILE;
+    ASSERT_TRUE(driver.execute(c));
+    ASSERT_EQ(driver.port.read64(ORRERY_GPU_PROFILE_END) - driver.port.read64(ORRERY_GPU_PROFILE_START), mib);
+    driver.reset_engine();
+  }
+}
+
 TEST(GpuEngine, RefusesRatesOfZero) {
   models::GpuConfig config = small_gpu();
   config.timing.memory_bytes_per_us = 0;

@@ -112,6 +112,19 @@ TEST_F(RnicCoreTest, CompareReportsTheFirstDifferingByte) {
   }
 }
 
+TEST_F(RnicCoreTest, OfSeveralMismatchesUnderWayTheLowestIsReported) {
+  bus.max_delay = 1000;
+  const std::uint64_t length = 4 * chunk;  // all in flight at once, ending in any order
+  for (int round = 0; round < 20; ++round) {
+    bus.write(base, sequence(9, length));
+    for (const std::uint64_t at : {chunk - 1, 2 * chunk - 1, 3 * chunk}) {
+      bus.write(base + at, {bus.read(base + at, 1)[0] ^ std::byte{1}});
+    }
+    ASSERT_EQ(run(ORRERY_RNIC_OP_COMPARE, base, length, 9), ORRERY_RNIC_ERROR_MISMATCH);
+    ASSERT_EQ(port.read64(ORRERY_RNIC_RESULT_ADDRESS), base + chunk - 1);
+  }
+}
+
 TEST_F(RnicCoreTest, LoopsUseSuccessiveSeeds) {
   EXPECT_EQ(run(ORRERY_RNIC_OP_WRITE, base, 100, 5, 7), ORRERY_RNIC_ERROR_NONE);
   EXPECT_EQ(port.read32(ORRERY_RNIC_RESULT_LOOPS), 7U);
@@ -184,7 +197,9 @@ TEST_F(RnicCoreTest, ResetAtAnyMoment) {
     }
     port.cancel_all();  // as the endpoint does
     rnic.reset();
+    const std::uint64_t started = port.started;
     bus.run();
+    ASSERT_EQ(port.started, started) << "a DMA after the reset";
     ASSERT_EQ(status(), ORRERY_RNIC_STATUS_IDLE);
     ASSERT_EQ(port.read64(ORRERY_RNIC_TEST_ADDRESS), 0U);
     ASSERT_EQ(run(ORRERY_RNIC_OP_WRITE, base, chunk, 1), ORRERY_RNIC_ERROR_NONE);
