@@ -206,7 +206,7 @@ std::span<std::byte> MessageBuffer::space() {
     begin_ = 0;
   }
   if (end_ == bytes_.size()) {
-    bytes_.resize(max_message);
+    bytes_.resize(bytes_.empty() ? initial_bytes : max_message);
   }
   return std::span(bytes_).subspan(end_);
 }

@@ -91,8 +91,8 @@ wire::Header reply_header(const wire::Header& command, std::size_t payload);
 wire::Header error_header(const wire::Header& command, int error);
 wire::Header command_header(std::uint16_t message_id, wire::Command command, std::size_t payload);
 
-// Turns a byte stream into whole messages. Holds 64 KiB so that one read takes many posted writes;
-// grows once, to max_message, when a long message comes.
+// Turns a byte stream into whole messages. Holds 64 KiB from the first use on, so that one read takes many posted
+// writes; grows once, to max_message, when a long message comes.
 class MessageBuffer {
  public:
   enum class Next : std::uint8_t {
@@ -100,8 +100,6 @@ class MessageBuffer {
     incomplete,  // more bytes are needed
     broken,      // the size field can't be right: below 16 or above max_message. header() is valid
   };
-
-  MessageBuffer() : bytes_(initial_bytes) {}
 
   // Where the next bytes go; never empty, except after a `broken`.
   [[nodiscard]] std::span<std::byte> space();

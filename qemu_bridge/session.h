@@ -4,6 +4,7 @@
 // through SessionOutput. One thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -108,7 +109,7 @@ class Session final : private DmaMessagesHost {
   };
   // Descriptors that have come and whose message is not complete yet.
   struct Inbox {
-    static constexpr std::size_t capacity = 16;  // ServerLimits::max_msg_fds
+    static constexpr std::size_t capacity = 16;  // what ServerLimits::max_msg_fds grants
     std::array<FileDescriptor, capacity> descriptors;
     std::size_t count = 0;
     bool used = false;
@@ -121,6 +122,10 @@ class Session final : private DmaMessagesHost {
     std::span<FileDescriptor> descriptors;
     bool surplus_descriptors = false;
   };
+
+  [[nodiscard]] ServerLimits limits() const {
+    return {Inbox::capacity, std::min<std::uint64_t>(options_.max_dma_maps, wire::default_max_dma_maps)};
+  }
 
   // DmaMessagesHost
   [[nodiscard]] bool may_access(Iova address, std::uint64_t size, bool write) const override;
