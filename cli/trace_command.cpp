@@ -281,7 +281,7 @@ void add_trace_command(CLI::App& app) {
                            "only TLPs of a requester or completer whose name or number contains this");
   show_command->add_option("--from-us", options->from_us, "only from this simulated time on, microseconds");
   show_command->add_option("--to-us", options->to_us, "only up to this simulated time, microseconds");
-  show_command->add_option("--limit", options->limit, "stop after this many; 0: all");
+  show_command->add_option("--limit", options->limit, "stop after this many; 0: all")->check(CLI::NonNegativeNumber);
   show_command->callback([options] { show(*options); });
 
   CLI::App* export_command = trace->add_subcommand("export", "write it as Chrome JSON for Perfetto");

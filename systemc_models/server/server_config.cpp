@@ -193,8 +193,6 @@ void describe(ConfigVisitor& v, ServerConfig& c) {
   describe_gpu(v, c.gpu);
 
   v.begin_table("rnic", "Every RNIC");
-  v.integer("vectors", c.rnic.vectors, up_to(1, 2048),
-            {"MSI-X vectors", "specification: PCIe Base 6.3 §7.7.2, at most 2048; 64 is a choice"});
   v.time("register_ns", c.rnic.register_access, TimeUnit::nanoseconds, latency_rule,
          {"access to a register", "estimate"});
   v.end_table();

@@ -90,7 +90,6 @@ struct GpusConfig {
 };
 
 struct RnicsConfig {
-  unsigned vectors = 64;
   Picoseconds register_access = {40'000};
 };
 

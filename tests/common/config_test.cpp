@@ -271,7 +271,11 @@ TEST(ConfigOverrides, ErrorsNameTheOption) {
   EXPECT_THAT(read("", {"main..count=3"}).error, HasSubstr("is not a key path"));
   EXPECT_THAT(read("", {".=3"}).error, HasSubstr("is not a key path"));
   EXPECT_THAT(read("[main]\ncount = 3", {"main.count.x=3"}).error, HasSubstr("it has no key \"x\""));
-  EXPECT_THAT(read("", {"inner.0.size=2", "inner.5.size=2"}).error, HasSubstr("is no element of a list of 1"));
+  EXPECT_THAT(read("", {"inner.0.size=2", "inner.5.size=2"}).error, HasSubstr("inner.5: no element of the list"));
+  EXPECT_THAT(read("", {"inner.a.size=2"}).error, HasSubstr("inner.a: no element of the list"));
+  EXPECT_THAT(read("[[inner]]\nsize = 2", {"inner.5.size=2"}).error, HasSubstr("is no element of a list of 1"));
+  EXPECT_EQ(read("[[inner]]\nsize = 2", {"inner.1.size=4"}).sample.inners.at(1).size, 4U);
+  EXPECT_EQ(read("", {"main.port.0.size=8"}).sample.numbered.at(0).size, 8U);
   EXPECT_THAT(read("", {"main.count=3\nflag = true"}).error, HasSubstr("more than one value"));
   EXPECT_THAT(read("", {"mian.count=3"}).remedy, HasSubstr("did you mean \"main\"?"));
   EXPECT_THAT(read("", {"a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q=1"}).error, HasSubstr("is not a key path"));
