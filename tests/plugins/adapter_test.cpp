@@ -406,6 +406,81 @@ TEST_P(Adapter, TranslatedRequestsWithoutTheRightAreRefused) {
   EXPECT_NE(result(0, probe::result_response), response_of(tlm::TLM_OK_RESPONSE));
 }
 
+// ---- Peers ------------------------------------------------------------------------------------------------
+
+class AdapterPeers : public testing::TestWithParam<const char*> {
+ protected:
+  PluginHost host{ORRERY_TEST_PLUGINS "/probe_plugin.so", GetParam(), "",
+                  "[[device]]\nslot = \"switch0.slot3\"\nname = \"peer\"\nmodel = \"" ORRERY_TEST_PLUGINS
+                  "/probe_plugin.so\"\n"};
+  pcie::FunctionAccess& peer = host.function("peer");
+
+  void SetUp() override {
+    host.enumerate(peer, 0xe100'0000);
+    for (const unsigned bar : {0U, 2U}) {
+      ASSERT_EQ(host.device->dma_map(Iova{host.bar_address(peer, bar)}, peer.bars()[bar].size, {true, true},
+                                     std::nullopt, nullptr),
+                pcie::MapResult::ok);
+    }
+  }
+  void dma(std::uint64_t address, std::uint64_t length, std::uint64_t flags) {
+    host.write64(probe::address, address);
+    host.write64(probe::length, length);
+    host.write64(probe::flags, flags);
+    host.write64(probe::workers, 1);
+    const std::uint64_t before = host.read64(probe::results + probe::result_ended);
+    host.write64(probe::start, probe::start_blocking);
+    host.run_to_rest();
+    ASSERT_EQ(host.read64(probe::results + probe::result_ended), before + 1);
+  }
+  std::uint64_t response() { return host.read64(probe::results + probe::result_response); }
+  void peer_write(std::uint64_t offset, std::uint64_t value) {
+    peer.bar_write(0, offset, std::as_bytes(std::span(&value, 1)));
+    host.platform.settle();
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, AdapterPeers, testing::Values("functional", "timed"),
+                         [](const auto& mode) { return std::string(mode.param); });
+
+TEST_P(AdapterPeers, OneModelsDmaIsTheOthersAccess) {
+  std::vector<std::byte> bytes(8192);
+  for (std::byte& b : bytes) {
+    b = static_cast<std::byte>(host.random());
+  }
+  host.device->bar_write(2, 0, bytes);
+  host.platform.settle();
+  dma(host.bar_address(peer, 2) + 3, 8192, probe::flag_write | probe::flag_confirm);
+  EXPECT_EQ(response(), response_of(tlm::TLM_OK_RESPONSE));
+  std::vector<std::byte> back(8192);
+  peer.bar_read(2, 3, back);
+  EXPECT_EQ(back, bytes);
+  host.device->bar_write(2, 0, std::vector<std::byte>(8192));
+  host.platform.settle();
+  dma(host.bar_address(peer, 2) + 3, 8192, 0);
+  host.device->bar_read(2, 0, back);
+  EXPECT_EQ(back, bytes);
+}
+
+TEST_P(AdapterPeers, ResponseStatusBecomesCompletionStatusAndBack) {
+  const std::uint64_t fail = host.bar_address(peer, 0) + probe::fail;
+  dma(fail, 8, 0);
+  EXPECT_EQ(response(), response_of(tlm::TLM_GENERIC_ERROR_RESPONSE));  // `answer` is 0, INCOMPLETE: CA
+  for (const auto& [given, seen] : {std::pair{tlm::TLM_ADDRESS_ERROR_RESPONSE, tlm::TLM_ADDRESS_ERROR_RESPONSE},
+                                    std::pair{tlm::TLM_COMMAND_ERROR_RESPONSE, tlm::TLM_ADDRESS_ERROR_RESPONSE},
+                                    std::pair{tlm::TLM_BURST_ERROR_RESPONSE, tlm::TLM_ADDRESS_ERROR_RESPONSE},
+                                    std::pair{tlm::TLM_GENERIC_ERROR_RESPONSE, tlm::TLM_GENERIC_ERROR_RESPONSE},
+                                    std::pair{tlm::TLM_OK_RESPONSE, tlm::TLM_OK_RESPONSE}}) {
+    peer_write(probe::answer, static_cast<std::uint64_t>(static_cast<std::int64_t>(given)));
+    dma(fail, 8, 0);
+    EXPECT_EQ(response(), response_of(seen));
+  }
+  dma(host.bar_address(peer, 0) + probe::throws, 8, 0);
+  EXPECT_EQ(response(), response_of(tlm::TLM_GENERIC_ERROR_RESPONSE));
+  EXPECT_EQ(host.read64(probe::results + probe::result_status),
+            static_cast<std::uint64_t>(pcie::CompletionStatus::completer_abort));
+}
+
 // ---- Time -------------------------------------------------------------------------------------------------
 
 TEST(AdapterTime, DelaysOfABarAddUp) {

@@ -1,7 +1,11 @@
 // The example device crc32c_device.so, built against an installed tree, in both time modes.
+#include <sys/wait.h>
+
+#include <array>
 #include <boost/crc.hpp>
 
 #include "crc32c_registers.h"
+#include "pcie/tlp_trace.h"
 #include "plugin_host.h"
 
 namespace orrery::test {
@@ -204,6 +208,41 @@ TEST(Crc32cTime, FunctionalModeTakesNoTime) {
   host.write32(CRC32C_CONTROL, CRC32C_START);
   EXPECT_TRUE(host.wait_for_interrupts(1));
   EXPECT_EQ(host.platform.now(), start);
+}
+
+// Two processes, as a process has one platform.
+TEST(Crc32cTime, EqualRunsAreEqualToThePicosecond) {
+  const auto run = [](int into) {
+    PluginHost host(ORRERY_TEST_EXAMPLES "/systemc_device/crc32c_device.so", "timed", "byte_ps = 7");
+    pcie::TlpTrace trace(host.platform.simulation());
+    host.platform.simulation().observer = &trace;
+    for (unsigned i = 0; i < 5; ++i) {
+      host.write64(CRC32C_SOURCE, host.iova(host.uniform(0, 1 << 20)));
+      host.write64(CRC32C_LENGTH, host.uniform(0, 1 << 18));
+      host.write64(CRC32C_RECORD, host.iova(0x800000));
+      host.write32(CRC32C_CONTROL, CRC32C_START);
+      host.wait_for_interrupts(i + 1);
+    }
+    const std::array<std::uint64_t, 3> end{host.platform.now().count, trace.hash(), host.interrupts.size()};
+    return write(into, end.data(), sizeof(end)) == sizeof(end);
+  };
+  std::array<std::array<std::uint64_t, 3>, 2> ends{};
+  for (auto& end : ends) {
+    std::array<int, 2> ends_of_pipe{};
+    ASSERT_EQ(pipe(ends_of_pipe.data()), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      _exit(run(ends_of_pipe[1]) ? 0 : 1);
+    }
+    close(ends_of_pipe[1]);
+    EXPECT_EQ(read(ends_of_pipe[0], end.data(), sizeof(end)), static_cast<ssize_t>(sizeof(end)));
+    close(ends_of_pipe[0]);
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(ends[0], ends[1]);
+  EXPECT_EQ(ends[0][2], 5U);
 }
 
 }  // namespace

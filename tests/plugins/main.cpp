@@ -1,10 +1,6 @@
 // SystemC's library brings a main of its own; this one runs the tests.
 #include <gtest/gtest.h>
 
-int sc_main(int /*argc*/, char** /*argv*/) {
-  return 0;
-}
-
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

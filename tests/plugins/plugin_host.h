@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/error.h"
 #include "pcie/config_space.h"
 #include "systemc_models/server/platform.h"
 #include "systemc_models/server/server_config.h"
@@ -64,11 +65,7 @@ class PluginHost final : private pcie::InterruptSink {
                                                  "\n[[device]]\nslot = \"switch0.slot2\"\nname = \"dut\"\nmodel = \"" +
                                                  model + "\"\nparams = {" + params + "}\n",
                                              "test.toml")) {
-    for (std::size_t i = 0; i < platform.functions(); ++i) {
-      if (platform.function(i).name() == "dut") {
-        device = &platform.function(i);
-      }
-    }
+    device = &function("dut");
     fd_ = memfd_create("guest", MFD_CLOEXEC);
     EXPECT_EQ(ftruncate(fd_, ram_size), 0);
     ram = static_cast<unsigned char*>(mmap(nullptr, ram_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0));
@@ -77,7 +74,7 @@ class PluginHost final : private pcie::InterruptSink {
     map(0, ram_size);
     EXPECT_EQ(device->dma_map(Iova{HeldMemory::base}, HeldMemory::size, {true, true}, std::nullopt, &held),
               pcie::MapResult::ok);
-    enumerate();
+    enumerate(*device, 0xe000'0000);
   }
   PluginHost(const PluginHost&) = delete;
   PluginHost& operator=(const PluginHost&) = delete;
@@ -96,22 +93,26 @@ class PluginHost final : private pcie::InterruptSink {
   // What an interrupt handler does, besides being counted.
   std::function<void()> on_interrupt;
 
-  // Assigns every BAR an address and switches memory decoding and bus mastering on.
-  void enumerate() {
-    std::uint64_t next = 0xe000'0000;
+  // Assigns every BAR an address from `next` on and switches memory decoding and bus mastering on.
+  static void enumerate(pcie::FunctionAccess& function, std::uint64_t next) {
     for (unsigned bar = 0; bar < pcie::bar_count; ++bar) {
-      const pcie::BarDescription described = device->bars()[bar];
+      const pcie::BarDescription described = function.bars()[bar];
       if (described.size == 0) {
         continue;
       }
       next = (next + described.size - 1) / described.size * described.size;
-      config_write32(0x10 + 4 * bar, static_cast<std::uint32_t>(next));
-      if (described.is_64bit) {
-        config_write32(0x14 + 4 * bar, static_cast<std::uint32_t>(next >> 32));
-      }
+      const std::uint64_t address = next;
+      function.config_write(0x10 + 4 * bar, std::as_bytes(std::span(&address, 1)).first(described.is_64bit ? 8 : 4));
       next += described.size;
     }
-    command(pcie::command_bit::memory_space | pcie::command_bit::bus_master);
+    const std::uint16_t bits = pcie::command_bit::memory_space | pcie::command_bit::bus_master;
+    function.config_write(pcie::config_register::command, std::as_bytes(std::span(&bits, 1)));
+  }
+  // Where a BAR of `function` stands.
+  static std::uint64_t bar_address(pcie::FunctionAccess& function, unsigned bar) {
+    std::uint64_t address = 0;
+    function.config_read(0x10 + 4 * bar, std::as_writable_bytes(std::span(&address, 1)));
+    return (function.bars()[bar].is_64bit ? address : address & 0xffff'ffffU) & ~std::uint64_t{15};
   }
   void command(std::uint16_t bits) {
     device->config_write(pcie::config_register::command, std::as_bytes(std::span(&bits, 1)));
@@ -181,6 +182,14 @@ class PluginHost final : private pcie::InterruptSink {
     for (std::uint64_t i = 0; i < size; ++i) {
       ram[offset + i] = static_cast<unsigned char>(random());
     }
+  }
+  pcie::FunctionAccess& function(const std::string& name) {
+    for (std::size_t i = 0; i < platform.functions(); ++i) {
+      if (platform.function(i).name() == name) {
+        return platform.function(i);
+      }
+    }
+    throw Error("no function " + name);
   }
   std::uint64_t uniform(std::uint64_t low, std::uint64_t high) {
     return std::uniform_int_distribution<std::uint64_t>(low, high)(random);
