@@ -222,7 +222,9 @@ std::uint64_t pci_window_mib(const GuestTopology& topology) {
       }
     }
   }
-  return std::max(least, std::bit_ceil(sum));
+  // Twice the sum: firmware also sets room aside for hot-plug behind every port, and OVMF drops the largest
+  // BARs when a window that fits exactly doesn't hold that too.
+  return std::max(least, 2 * std::bit_ceil(sum));
 }
 
 }  // namespace orrery::bridge

@@ -37,7 +37,8 @@ void validate_topology(const GuestTopology& topology, unsigned numa_nodes);
 // The id of the port that an endpoint hangs on; throws Error if the topology has no such endpoint.
 [[nodiscard]] std::string bus_of_endpoint(const GuestTopology& topology, const std::string& endpoint);
 
-// Window for 64-bit BARs in MiB that the topology needs: a power of two, at least 32 GiB (QEMU's own).
+// Window for 64-bit BARs in MiB that the topology needs, room for hot-plug included: a power of two, at least
+// 32 GiB (QEMU's own).
 [[nodiscard]] std::uint64_t pci_window_mib(const GuestTopology& topology);
 
 // True for a letter, then letters, digits, '-' and '_', at most 32 in all: a QEMU device id that leaves

@@ -286,7 +286,7 @@ void validate_guest(const GuestSpec& spec, const GuestTopology& topology, const 
       throw Error(fmt::format("guest: its 64-bit BARs need a window of {} GiB, and {} MiB of RAM beside it; processors "
                               "under TCG have {} physical address bits",
                               window / 1024, spec.memory_mib, tcg_address_bits),
-                  "make the GPU memory BARs smaller (together at most 512 GiB), or run on a machine with KVM");
+                  "make the GPU memory BARs smaller (together at most 256 GiB), or run on a machine with KVM");
     }
   }
 }

@@ -208,16 +208,16 @@ TEST(QemuArguments, OvmfHasPrivateVariablesAndAWindowForLargeBars) {
   const auto list = arguments(spec, server_topology(TopologyShape::switched, 2, 32ULL << 30));
   EXPECT_THAT(values(list, "-drive"), ElementsAre("if=pflash,unit=0,format=raw,readonly=on,file=/q/CODE.fd",
                                                   "if=pflash,unit=1,format=raw,file=/r/g.vars"));
-  EXPECT_THAT(values(list, "-fw_cfg"), ElementsAre("name=opt/ovmf/X-PciMmio64Mb,string=262144"));
-  EXPECT_THAT(values(list, "-global"), Contains("q35-pcihost.pci-hole64-size=262144M"));
+  EXPECT_THAT(values(list, "-fw_cfg"), ElementsAre("name=opt/ovmf/X-PciMmio64Mb,string=524288"));
+  EXPECT_THAT(values(list, "-global"), Contains("q35-pcihost.pci-hole64-size=524288M"));
 }
 
-TEST(PciWindow, IsAPowerOfTwoThatHoldsEveryBar) {
+TEST(PciWindow, IsTwiceThePowerOfTwoThatHoldsEveryBar) {
   EXPECT_EQ(pci_window_mib({}), 32U * 1024);
   EXPECT_EQ(pci_window_mib(server_topology()), 32U * 1024);
-  EXPECT_EQ(pci_window_mib(server_topology(TopologyShape::switched, 2, 128ULL << 30)), 1024U * 1024);
+  EXPECT_EQ(pci_window_mib(server_topology(TopologyShape::switched, 2, 128ULL << 30)), 2048U * 1024);
   // One byte more than a power of two takes the next.
-  EXPECT_EQ(pci_window_mib(server_topology(TopologyShape::switched, 2, (16ULL << 30) + 1)), 256U * 1024);
+  EXPECT_EQ(pci_window_mib(server_topology(TopologyShape::switched, 2, (16ULL << 30) + 1)), 512U * 1024);
   // Nothing wraps.
   EXPECT_GE(pci_window_mib(server_topology(TopologyShape::switched, 2, ~0ULL)), 1ULL << 40);
 }
