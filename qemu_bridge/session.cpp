@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
 
 namespace orrery::bridge {
+
 Session::Session(pcie::FunctionAccess& function, SessionOutput& output, SessionObserver& observer,
                  const SessionOptions& options)
     : function_(function),
