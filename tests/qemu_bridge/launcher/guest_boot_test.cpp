@@ -184,6 +184,56 @@ TEST_F(GuestBoot, SharedDirectoryReadOnly) {
   EXPECT_FALSE(std::filesystem::exists(directory / "new"));
 }
 
+TEST_F(GuestBoot, RootDiskReachesALoginAndIsNotWrittenTo) {
+  const GuestAssets assets(cache_directory());
+  try {
+    const std::string disk = assets.disk(GuestAssets::default_disk);
+    spec.disk = GuestDisk{disk, probe_disk_format(disk), DiskMode::throw_away};
+  } catch (const Error& missing) {
+    GTEST_SKIP() << missing.what();
+  }
+  const auto written = std::filesystem::last_write_time(spec.disk->path);
+  spec.kernel_arguments = {"orrery.root=/dev/vda"};
+  start();
+  wait_ready(login_marker);
+  if (HasFatalFailure()) {
+    return;
+  }
+  EXPECT_EQ(exec({"sh", "-c", "echo x >/root/written; sync; cat /proc/1/comm"}).output, "systemd\n");
+  guest->kill();
+  run_until([&] { return end.has_value(); }, 20s);
+  EXPECT_EQ(std::filesystem::last_write_time(spec.disk->path), written);
+}
+
+TEST_F(GuestBoot, OvmfGivesLargeBarsTheirWindow) {
+  if (qemu.ovmf_code.empty()) {
+    GTEST_SKIP() << "no OVMF";
+  }
+  GuestTopology topology = stand_in_server(TopologyShape::switched);
+  for (GuestRootComplex& complex : topology.root_complexes) {
+    for (GuestSwitch& a_switch : complex.switches) {
+      for (GuestEndpoint& endpoint : a_switch.endpoints) {
+        if (endpoint.name.rfind("gpu", 0) == 0) {
+          // No I/O BAR, as our own endpoints have none: twelve I/O windows are more than OVMF has.
+          endpoint.stand_in = "nvme,cmb_size_mb=16384,serial=" + endpoint.name;
+          endpoint.prefetchable_bytes = 16ULL << 30;
+        }
+      }
+    }
+  }
+  spec.firmware = Firmware::ovmf;
+  // The stand-in's driver would want a struct page for every page of the BARs.
+  spec.kernel_arguments = {"initcall_blacklist=nvme_init"};
+  start(topology);
+  wait_ready();
+  if (HasFatalFailure()) {
+    return;
+  }
+  // Eight BARs of 16 GiB, each with an address.
+  const GuestExecResult result = exec({"sh", "-c", "lspci -d 1b36:0010 -vv | grep -c 'Memory at [1-9a-f].*size=16G'"});
+  EXPECT_EQ(result.output, "8\n") << exec({"lspci", "-d", "1b36:0010", "-v"}).output;
+}
+
 class GuestTopologyBoot : public GuestBoot {
  protected:
   [[nodiscard]] std::string kernel_name() const override { return GetParam(); }
