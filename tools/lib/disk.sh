@@ -73,18 +73,21 @@ setup_disk() {
     # own, so that nothing stays mounted if it is killed. (A plain chroot can't have one.)
     alone=()
     if [ "$mode" = root ] && unshare --mount true 2>/dev/null; then alone=(unshare --mount); fi
-    SOURCE_DATE_EPOCH=$DISK_EPOCH TMPDIR="$work" "${alone[@]}" mmdebstrap --mode="$mode" --variant=essential --format=tar \
+    # The recipe packs the tree itself: versions of mmdebstrap order their archives differently.
+    mkdir -m 777 "$work/out"
+    SOURCE_DATE_EPOCH=$DISK_EPOCH TMPDIR="$work" "${alone[@]}" mmdebstrap --mode="$mode" --variant=essential --format=null \
         --architectures=amd64 --include="$(IFS=, && printf '%s' "${packages[*]}")" \
         --aptopt='APT::Install-Recommends "0"' --aptopt='APT::Sandbox::User "root"' \
         --dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' \
-        --customize-hook="$work/recipe/customize \"\$1\"" \
-        trixie - "deb [trusted=yes] copy://$work/repository ./" >"$tmp/root.tar" 2>"$ORRERY_CACHE/disk.log" || {
+        --customize-hook="$work/recipe/customize \"\$1\" $work/out/root.tar" \
+        trixie /dev/null "deb [trusted=yes] copy://$work/repository ./" >"$ORRERY_CACHE/disk.log" 2>&1 || {
         tail -n 25 "$ORRERY_CACHE/disk.log" | sed 's/^/    /' >&2
         rm -rf "$work"
         [ "$mode" = root ] || warn "as $(id -un), the root disk needs user namespaces; root can make it without, for the same ORRERY_CACHE"
         explain_failure "installing the root disk (all of its words: $ORRERY_CACHE/disk.log)"
     }
+    cp "$work/out/root.tar" "$tmp/root.tar"
     rm -rf "$work"
     step "root disk: packing"
     truncate -s "$DISK_SIZE" "$tmp/root.raw"
