@@ -8,6 +8,7 @@
 #include "cli/boot_command.h"
 #include "cli/commands.h"
 #include "cli/config_command.h"
+#include "cli/demo_command.h"
 #include "cli/exec_command.h"
 #include "cli/replay_command.h"
 #include "cli/serve_command.h"
@@ -20,6 +21,7 @@ int main(int argc, char* argv[]) {
   app.require_subcommand(1);
   app.fallthrough();
   app.set_version_flag("--version", ORRERY_VERSION);
+  orrery::cli::add_demo_command(app);
   orrery::cli::add_boot_command(app);
   orrery::cli::add_exec_command(app);
   orrery::cli::add_serve_command(app);

@@ -17,9 +17,7 @@
 #include "cli/run_files.h"
 #include "cli/server_host.h"
 #include "common/error.h"
-#if __has_include("qemu_bridge/launcher/libvirt_xml.h")
 #include "qemu_bridge/launcher/libvirt_xml.h"
-#endif
 #include "qemu_bridge/launcher/qemu_command_line.h"
 #include "qemu_bridge/launcher/qemu_program.h"
 #include "qemu_bridge/launcher/run_directory.h"
@@ -50,9 +48,7 @@ std::filesystem::path private_directory(const std::string& name) {
 
 void print_guest(const Options& options, const PreparedGuest& guest) {
   if (options.format == "libvirt") {
-#if __has_include("qemu_bridge/launcher/libvirt_xml.h")
-    fmt::print("{}\n", bridge::libvirt_domain_xml(guest.spec, guest.topology, guest.paths, guest.qemu));
-#endif
+    fmt::print("{}\n", bridge::libvirt_domain_xml(guest.spec, guest.topology, guest.qemu));
   } else {
     fmt::print("# {}\n{}\n", guest.spec.name,
                bridge::as_shell_script(guest.qemu.program, bridge::qemu_arguments(guest.spec, guest.topology, guest.paths,

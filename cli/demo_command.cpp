@@ -1,0 +1,328 @@
+#include "cli/demo_command.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/config_options.h"
+#include "cli/guest_report.h"
+#include "cli/guest_run.h"
+#include "cli/server_host.h"
+#include "common/error.h"
+#include "qemu_bridge/launcher/guest_agent.h"
+#include "qemu_bridge/launcher/guest_console.h"
+
+namespace orrery::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+struct Options {
+  ConfigOptions config;
+  GuestOptions guest;
+  std::string size = "1M";
+  bool json = false;
+};
+
+// ACS Control values (facts of the kernel's defaults): everything off, and what Linux sets.
+constexpr std::uint16_t acs_direct = 0x00;
+constexpr std::uint16_t acs_redirect = 0x1d;
+
+constexpr std::chrono::milliseconds boot_limit{240'000};
+constexpr std::chrono::milliseconds command_limit{400'000};
+constexpr std::chrono::milliseconds end_limit{30'000};
+
+std::uint64_t number(const json& object, const char* key) {
+  const auto at = object.find(key);
+  return at != object.end() && at->is_number_unsigned() ? at->get<std::uint64_t>() : 0;
+}
+
+std::string text(const json& object, const char* key) {
+  const auto at = object.find(key);
+  return at != object.end() && at->is_string() ? at->get<std::string>() : std::string{};
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  if (bytes != 0 && bytes % (1U << 20) == 0) {
+    return fmt::format("{} MiB", bytes >> 20);
+  }
+  if (bytes != 0 && bytes % 1024 == 0) {
+    return fmt::format("{} KiB", bytes >> 10);
+  }
+  return fmt::format("{} B", bytes);
+}
+
+class Demo {
+ public:
+  explicit Demo(const Options& options) : options_(options), begin_(Clock::now()) {}
+
+  int run() {
+    models::ServerConfig config = load(options_.config).config;
+    config.time_mode = models::TimeMode::timed;
+    const models::Topology topology = models::Topology::from(config);
+    models::GuestConfig guest = models::guests_of(config, topology).front();
+    step("Emulated server: {} sockets, {} switches, {} RNICs, {} GPUs; simulated time in picoseconds",
+         topology.sockets.size(), topology.switches.size(), count(topology, models::EndpointKind::rnic),
+         count(topology, models::EndpointKind::gpu));
+    const bridge::RunDirectory run;
+    for (const models::GuestConfig& each : models::guests_of(config, topology)) {
+      std::filesystem::create_directory(run.path() / each.name);
+      std::filesystem::permissions(run.path() / each.name, std::filesystem::perms::owner_all);
+    }
+    ServerHost host(config, {run.path(), false});
+    host_ = &host;
+    boost::asio::signal_set signals(host.io(), SIGINT, SIGTERM);
+    signals.async_wait([&](const boost::system::error_code& error, int /*signal*/) { interrupted_ = !error; });
+
+    GuestRun the_guest(host.io(), run, prepare_guest(run, topology, config, guest, options_.guest,
+                                                     [&](const std::string& endpoint) {
+                                                       return host.socket(endpoint).string();
+                                                     }));
+    guest_ = &the_guest;
+    step("Booting an unmodified Debian guest on stock QEMU ({})",
+         the_guest.guest().accelerator_note.empty() ? "KVM" : the_guest.guest().accelerator_note);
+    wait_for_guest();
+    const double boot_seconds = seconds();
+    step("The guest is up: {}", first_line(exec({"uname", "-r"})));
+
+    agent_results(topology, config, guest);
+    host.platform().settle();
+
+    step("Shutting the guest down");
+    the_guest.qemu().stop(std::chrono::milliseconds(0));
+    if (!host.run_until([&] { return the_guest.end().has_value(); }, end_limit)) {
+      throw Error("the guest did not end");
+    }
+    print_tables();
+    const std::uint64_t hash = host.trace()->hash();
+    const std::uint64_t tlps = host.trace()->count();
+    const Picoseconds simulated = host.platform().now();
+    host.close();
+    const auto failed = static_cast<std::size_t>(
+        std::count_if(checks_.begin(), checks_.end(), [](const Check& check) { return !check.passed; }));
+    if (options_.json) {
+      json all{{"checks", json::array()},
+               {"results", results_},
+               {"trace_hash", fmt::format("{:016x}", hash)},
+               {"tlps_on_links", tlps},
+               {"wall_seconds", seconds()},
+               {"boot_seconds", boot_seconds}};
+      for (const Check& check : checks_) {
+        all["checks"].push_back({{"passed", check.passed}, {"what", check.what}});
+      }
+      fmt::print("{}\n", all.dump(2, ' ', false, json::error_handler_t::replace));
+    } else {
+      fmt::print("\n{} of {} checks passed. {} TLPs on links (trace hash {:016x}), {:.3f} s simulated.\n",
+                 checks_.size() - failed, checks_.size(), tlps, hash, simulated.seconds());
+      fmt::print("Wall time {:.1f} s, of which {:.1f} s until the guest was up.\n", seconds(), boot_seconds);
+    }
+    return failed == 0 ? 0 : 1;
+  }
+
+ private:
+  static std::size_t count(const models::Topology& topology, models::EndpointKind kind) {
+    return static_cast<std::size_t>(std::count_if(topology.endpoints.begin(), topology.endpoints.end(),
+                                                  [&](const auto& endpoint) { return endpoint.kind == kind; }));
+  }
+
+  template <class... Arguments>
+  void step(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    if (!options_.json) {
+      fmt::print("[{:5.1f} s] {}\n", seconds(), fmt::format(format, std::forward<Arguments>(arguments)...));
+      std::fflush(stdout);
+    }
+  }
+
+  [[nodiscard]] double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+
+  static std::string first_line(const std::string& output) { return output.substr(0, output.find('\n')); }
+
+  // Runs the server until `done`; an end of the guest or Ctrl-C on the way is an error.
+  void run_until(const std::function<bool()>& done, std::chrono::milliseconds limit, const std::string& what) {
+    const bool in_time = host_->run_until([&] { return done() || interrupted_ || guest_->end().has_value(); }, limit);
+    if (done()) {
+      return;
+    }
+    if (interrupted_) {
+      throw Error("interrupted");
+    }
+    if (guest_->end()) {
+      throw Error(guest_->end()->sentence, guest_->qemu().console().excerpt());
+    }
+    if (!in_time) {
+      throw Error(fmt::format("{}: not done after {} s", what, limit.count() / 1000),
+                  guest_->qemu().console().excerpt());
+    }
+  }
+
+  void wait_for_guest() {
+    std::optional<bridge::ConsoleResult> found;
+    guest_->qemu().console().wait_for({bridge::guest_ready_marker}, boot_limit,
+                                      [&](const bridge::ConsoleResult& result) { found = result; });
+    run_until([&] { return found.has_value(); }, boot_limit + std::chrono::seconds(1), "the guest's boot");
+    if (found->kind != bridge::ConsoleResult::Kind::marker) {
+      throw Error("the guest did not boot: " + found->text, guest_->qemu().console().excerpt());
+    }
+    agent_ = std::make_unique<bridge::GuestAgent>(host_->io(), guest_->guest().paths.agent_socket);
+  }
+
+  std::string exec(std::vector<std::string> command) {
+    const std::string what = command.front();
+    std::optional<bridge::GuestExecResult> result;
+    agent_->exec(std::move(command), {}, command_limit, [&](const bridge::GuestExecResult& r) { result = r; });
+    run_until([&] { return result.has_value(); }, command_limit + std::chrono::seconds(10), what);
+    if (!result->failure.empty()) {
+      throw Error(what + " in the guest: " + result->failure, result->remedy);
+    }
+    return result->output + result->errors;
+  }
+
+  void keep(const std::vector<json>& results, const char* phase) {
+    for (json result : results) {
+      if (text(result, "test") == "summary") {
+        continue;
+      }
+      result["phase"] = phase;
+      const bool passed = text(result, "status") == "pass";
+      const bool skipped = text(result, "status") == "skip";
+      if (text(result, "test") != "topology" && !skipped) {
+        checks_.push_back({passed, fmt::format("{} {}: {}", text(result, "test"), text(result, "name"), text(result, "detail"))});
+      }
+      results_.push_back(std::move(result));
+    }
+  }
+
+  void set_acs(std::uint16_t control) {
+    for (std::size_t i = 0; i < host_->platform().topology().switches.size(); ++i) {
+      host_->platform().set_acs(i, control);
+    }
+  }
+
+  void agent_results(const models::Topology& topology, const models::ServerConfig& config,
+                     const models::GuestConfig& guest) {
+    step("What the guest sees (lspci -t -nn):");
+    const std::string tree = exec({"lspci", "-t", "-nn"});
+    if (!options_.json) {
+      fmt::print("{}", tree);
+    }
+    const std::string program = "/usr/bin/orrery-guest-demo";
+    step("The guest enumerates, then drives the engines; ACS off: peers below one switch reach each other directly");
+    set_acs(acs_direct);
+    const auto first = guest_results(exec({program, "--size", options_.size, "all"}));
+    keep(first, "direct");
+    if (first.empty()) {
+      throw Error("orrery-guest-demo reported nothing", guest_->qemu().console().excerpt());
+    }
+    for (const Check& check : check_topology(first, topology, config, guest)) {
+      checks_.push_back(check);
+    }
+    step("The same copies with ACS {:#x}: requests between peers go through the root complex", acs_redirect);
+    set_acs(acs_redirect);
+    keep(guest_results(exec({program, "--size", options_.size, "copy"})), "redirected");
+    check_routes();
+  }
+
+  // A direct copy and the same copy redirected: only the second may cross the root complex, and it takes longer.
+  void check_routes() {
+    for (const json& direct : results_) {
+      if (text(direct, "test") != "copy" || text(direct, "phase") != "direct" || text(direct, "common_port").empty()) {
+        continue;
+      }
+      for (const json& redirected : results_) {
+        if (text(redirected, "phase") == "redirected" && text(redirected, "name") == text(direct, "name")) {
+          const bool through = crosses_root_complex(redirected);
+          const bool around = crosses_root_complex(direct);
+          checks_.push_back({through && !around,
+                             fmt::format("{}: {} the root complex with ACS off, {} it with ACS {:#x}", text(direct, "name"),
+                                         around ? "crosses" : "stays below", through ? "crosses" : "stays below",
+                                         acs_redirect)});
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] bool crosses_root_complex(const json& result) const {
+    const auto profile = result.find("profile");
+    if (profile == result.end()) {
+      return false;
+    }
+    for (const char* key : {"read_hops", "write_hops"}) {
+      if (hop_summary(profile->value(key, json::array()), host_->platform().simulation().names).find("root_complex") !=
+          std::string::npos) {
+        // The engine's other operand may be host memory; a peer copy has none.
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void print_tables() {
+    if (options_.json) {
+      return;
+    }
+    fmt::print("\nTransfers, as the engines timed them (latency: of the last TLP, request to completion)\n");
+    fmt::print("  {:<22} {:<11} {:>8} {:>12} {:>10}  {}\n", "copy", "ACS", "bytes", "bandwidth", "latency", "by hop, ns");
+    for (const json& result : results_) {
+      const auto profile = result.find("profile");
+      if (text(result, "test") != "copy" || profile == result.end()) {
+        continue;
+      }
+      const std::uint64_t span = number(*profile, "end_ps") - number(*profile, "start_ps");
+      const std::uint64_t bytes = number(*profile, "bytes");
+      json hops = profile->value("write_hops", json::array());
+      if (hops.empty()) {
+        hops = profile->value("read_hops", json::array());
+      }
+      fmt::print("  {:<22} {:<11} {:>8} {:>7.2f} GB/s {:>7.1f} ns  {}\n", text(result, "name"),
+                 text(result, "phase") == "direct" ? "off" : "0x1d", bytes_text(bytes),
+                 span == 0 ? 0.0 : static_cast<double>(bytes) * 1e3 / static_cast<double>(span),
+                 static_cast<double>(hop_total(hops)) / 1e3, hop_summary(hops, host_->platform().simulation().names));
+    }
+    fmt::print("\nChecks\n");
+    for (const Check& check : checks_) {
+      fmt::print("  {}  {}\n", check.passed ? "pass" : "FAIL", check.what);
+    }
+  }
+
+  const Options& options_;
+  Clock::time_point begin_;
+  ServerHost* host_ = nullptr;
+  GuestRun* guest_ = nullptr;
+  std::unique_ptr<bridge::GuestAgent> agent_;
+  bool interrupted_ = false;
+  std::vector<json> results_;
+  std::vector<Check> checks_;
+};
+
+}  // namespace
+
+void add_demo_command(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "demo", "Boot a stock Debian guest on the emulated server and let it use and verify what it sees");
+  add_config_options(*command, options->config);
+  add_guest_options(*command, options->guest);
+  command->add_option("--size", options->size, "Bytes of each copy and of each GPU's AllReduce data (K, M)");
+  command->add_flag("--json", options->json, "Print results and checks as JSON");
+  command->callback([options] {
+    Demo demo(*options);
+    if (const int status = demo.run(); status != 0) {
+      throw ExitStatus{status};
+    }
+  });
+}
+
+}  // namespace orrery::cli
