@@ -423,32 +423,28 @@ void Endpoint::deliver(TlpPtr tlp) {
     tlp.reset();
     deliver_done();
   } else {
-    handle_request(std::move(tlp));
+    handle_request(*tlp);
   }
 }
 
-void Endpoint::handle_request(TlpPtr tlp) {
-  if (is_config(tlp->type)) {
-    handle_config(*tlp);
-    return;
-  }
-  if (!is_memory(tlp->type)) {
-    return;  // messages to an endpoint: none is defined for these functions yet
-  }
-  if (tlp->count > 1 && !bars_.find(tlp->address, tlp->length)) {
-    // Some of the burst's TLPs may hit a BAR.
-    for (std::uint32_t done = 0; done < tlp->length;) {
-      const std::uint32_t one = completion_chunk(tlp->address + done, tlp->length - done, tlp->unit);
-      handle_request(request_part(simulation_, *tlp, done, one));
-      done += one;
+void Endpoint::handle_request(const Tlp& tlp) {
+  if (is_memory(tlp.type)) {
+    if (tlp.count > 1 && !bars_.find(tlp.address, tlp.length)) {
+      // Some of the burst's TLPs may hit a BAR.
+      for (std::uint32_t done = 0; done < tlp.length;) {
+        const std::uint32_t one = completion_chunk(tlp.address + done, tlp.length - done, tlp.unit);
+        handle_request(*request_part(simulation_, tlp, done, one));
+        done += one;
+      }
+    } else if (tlp.type == TlpType::MWr) {
+      handle_write(tlp);
+    } else {
+      handle_read(tlp);
     }
-    return;
+  } else if (is_config(tlp.type)) {
+    handle_config(tlp);
   }
-  if (tlp->type == TlpType::MRd) {
-    handle_read(*tlp);
-  } else {
-    handle_write(*tlp);
-  }
+  // Messages to an endpoint: none is defined for these functions yet.
 }
 
 void Endpoint::handle_write(const Tlp& tlp) {

@@ -101,7 +101,7 @@ class Endpoint final : public TlpSink, public DevicePort, private EventHandler, 
   void deliver(TlpPtr tlp);
   void transmit(TlpPtr tlp);
   void handle_completion(Tlp& tlp);
-  void handle_request(TlpPtr tlp);
+  void handle_request(const Tlp& tlp);
   void handle_config(const Tlp& tlp);
   void handle_write(const Tlp& tlp);
   void handle_read(const Tlp& tlp);

@@ -47,12 +47,6 @@ Picoseconds LinkDirection::duration(std::uint64_t bytes) const {
   return {shift_ != 0 ? rounded_up >> shift_ : rounded_up / byte_time_.denominator};
 }
 
-void LinkDirection::count(const Tlp& tlp, std::uint64_t wire_bytes) {
-  counters_.tlps += tlp.count;
-  counters_.wire_bytes += wire_bytes;
-  counters_.payload_bytes += tlp.has_payload() ? tlp.length : 0;
-}
-
 Picoseconds LinkDirection::receive(TlpPtr tlp, Picoseconds delay) {
   if (!simulation_.timed) {
     count(*tlp, tlp->bytes_on_wire(framing_bytes_non_flit));

@@ -14,9 +14,9 @@
 namespace orrery::pcie {
 
 struct LinkSettings {
-  unsigned generation = 4;               // 1 … 5
-  unsigned width = 16;                   // lanes: 1, 2, 4, 8, 12, 16 or 32
-  Picoseconds propagation = {500};       // time of flight, one way
+  unsigned generation = 4;          // 1 … 5
+  unsigned width = 16;              // lanes: 1, 2, 4, 8, 12, 16 or 32
+  Picoseconds propagation = {500};  // time of flight, one way
 };
 
 // Time per byte as the exact, reduced ratio numerator / denominator in picoseconds: 8b/10b encoding for Gen1-2,
@@ -32,9 +32,9 @@ double raw_bytes_per_second(unsigned generation, unsigned width);
 
 struct LinkCounters {
   std::uint64_t tlps = 0;
-  std::uint64_t wire_bytes = 0;     // headers, framing and payload
+  std::uint64_t wire_bytes = 0;  // headers, framing and payload
   std::uint64_t payload_bytes = 0;
-  Picoseconds busy;                 // sum of serialisation times (timed mode)
+  Picoseconds busy;  // sum of serialisation times (timed mode)
 };
 
 // One direction. In timed mode a TLP starts when it is ready and the direction is free (first come, first
@@ -57,7 +57,11 @@ class LinkDirection final : public TlpSink, private EventHandler {
   void on_event(std::uint64_t argument) override;
   Picoseconds transmit(TlpPtr tlp, Picoseconds ready);
   Picoseconds transmit_burst(const Tlp& burst, Picoseconds ready);
-  void count(const Tlp& tlp, std::uint64_t wire_bytes);
+  void count(const Tlp& tlp, std::uint64_t wire_bytes) {
+    counters_.tlps += tlp.count;
+    counters_.wire_bytes += wire_bytes;
+    counters_.payload_bytes += tlp.has_payload() ? tlp.length : 0;
+  }
   // How long `bytes` take, rounded up to the next picosecond.
   [[nodiscard]] Picoseconds duration(std::uint64_t bytes) const;
 

@@ -19,6 +19,7 @@ struct Switch::Port final : TlpSink {
   TlpSink* egress = nullptr;
   BusRange buses;
   AcsControl acs;
+  bool acs_off = true;  // every control is clear
   std::uint64_t egress_vector = 0;
 };
 
@@ -53,6 +54,7 @@ void Switch::set_bus_range(unsigned port, BusRange range) {
 
 void Switch::set_acs(unsigned port, const AcsControl& control) {
   ports_.at(port)->acs = control;
+  ports_.at(port)->acs_off = control.to_register() == 0;
 }
 void Switch::set_egress_vector(unsigned port, std::uint64_t blocked) {
   ports_.at(port)->egress_vector = blocked;
@@ -77,29 +79,24 @@ Picoseconds Switch::receive(unsigned ingress, TlpPtr tlp, Picoseconds delay) {
   if (tlp->count > 1 && is_memory(tlp->type)) {
     const std::uint64_t uniform = windows_.uniform(tlp->address);
     if (uniform != 0 && uniform < tlp->length) {
-      // The single TLPs of the burst go different ways.
-      for (std::uint32_t done = 0; done < tlp->length;) {
-        const std::uint32_t one = completion_chunk(tlp->address + done, tlp->length - done, tlp->unit);
-        route(ingress, request_part(simulation_, *tlp, done, one), delay);
-        done += one;
-      }
-      return delay;
+      return split(ingress, *tlp, delay);
     }
   }
   return route(ingress, std::move(tlp), delay);
 }
 
-Picoseconds Switch::route(unsigned ingress, TlpPtr tlp, Picoseconds delay) {
-  return ingress == upstream_port ? downstream_travelling(std::move(tlp), delay)
-                                  : upstream_travelling(ingress, std::move(tlp), delay);
+// The single TLPs of the burst go different ways.
+Picoseconds Switch::split(unsigned ingress, const Tlp& burst, Picoseconds delay) {
+  for (std::uint32_t done = 0; done < burst.length;) {
+    const std::uint32_t one = completion_chunk(burst.address + done, burst.length - done, burst.unit);
+    route(ingress, request_part(simulation_, burst, done, one), delay);
+    done += one;
+  }
+  return delay;
 }
 
 Picoseconds Switch::upstream_travelling(unsigned ingress, TlpPtr tlp, Picoseconds delay) {
   const Port& port = *ports_[ingress];
-  AcsQuery query;
-  query.kind = acs_kind(tlp->type);
-  query.at = tlp->at;
-  query.relaxed_ordering = tlp->attributes.relaxed_ordering;
   unsigned target = upstream_port;
   if (is_memory(tlp->type)) {
     if (const auto* window = windows_.find(tlp->address)) {
@@ -111,17 +108,26 @@ Picoseconds Switch::upstream_travelling(unsigned ingress, TlpPtr tlp, Picosecond
     // Configuration requests only ever travel downstream (§2.2.7.1).
     return reject(ingress, std::move(tlp), delay, CompletionStatus::unsupported_request);
   }
-  if (is_request(tlp->type)) {
-    query.requester_in_bus_range = port.buses.contains(tlp->requester);
-  }
-  if (target == ingress) {
-    query.target = AcsTarget::own_egress_port;
-  } else if (target != upstream_port) {
-    query.target = AcsTarget::peer_port;
-    query.egress_blocked = (port.egress_vector >> target & 1U) != 0;
+  // Without any control everything goes straight, but not back.
+  AcsDecision decision = target == ingress ? AcsDecision::unsupported_request : AcsDecision::direct;
+  if (!port.acs_off) {
+    AcsQuery query;
+    query.kind = acs_kind(tlp->type);
+    query.at = tlp->at;
+    query.relaxed_ordering = tlp->attributes.relaxed_ordering;
+    if (is_request(tlp->type)) {
+      query.requester_in_bus_range = port.buses.contains(tlp->requester);
+    }
+    if (target == ingress) {
+      query.target = AcsTarget::own_egress_port;
+    } else if (target != upstream_port) {
+      query.target = AcsTarget::peer_port;
+      query.egress_blocked = (port.egress_vector >> target & 1U) != 0;
+    }
+    decision = acs_decide(port.acs, query);
   }
 
-  switch (acs_decide(port.acs, query)) {
+  switch (decision) {
     case AcsDecision::direct:
       if (target != upstream_port) {
         counters_.peer_to_peer += tlp->count;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pcie/acs.h"
@@ -31,11 +32,11 @@ struct SwitchSettings {
 };
 
 struct SwitchCounters {
-  std::uint64_t upstream = 0;        // TLPs sent out of the upstream port
-  std::uint64_t peer_to_peer = 0;    // TLPs from one downstream port to another, inside the switch
-  std::uint64_t redirected = 0;      // requests and completions for a peer that ACS sent upstream instead
+  std::uint64_t upstream = 0;      // TLPs sent out of the upstream port
+  std::uint64_t peer_to_peer = 0;  // TLPs from one downstream port to another, inside the switch
+  std::uint64_t redirected = 0;    // requests and completions for a peer that ACS sent upstream instead
   std::uint64_t acs_violations = 0;
-  std::uint64_t unsupported = 0;     // TLPs that nothing claims
+  std::uint64_t unsupported = 0;  // TLPs that nothing claims
 };
 
 class Switch {
@@ -72,7 +73,11 @@ class Switch {
  private:
   struct Port;
   Picoseconds receive(unsigned ingress, TlpPtr tlp, Picoseconds delay);
-  Picoseconds route(unsigned ingress, TlpPtr tlp, Picoseconds delay);
+  Picoseconds route(unsigned ingress, TlpPtr tlp, Picoseconds delay) {
+    return ingress == upstream_port ? downstream_travelling(std::move(tlp), delay)
+                                    : upstream_travelling(ingress, std::move(tlp), delay);
+  }
+  Picoseconds split(unsigned ingress, const Tlp& burst, Picoseconds delay);
   Picoseconds upstream_travelling(unsigned ingress, TlpPtr tlp, Picoseconds delay);
   Picoseconds downstream_travelling(TlpPtr tlp, Picoseconds delay);
   Picoseconds forward(unsigned ingress, unsigned egress, TlpPtr tlp, Picoseconds delay);

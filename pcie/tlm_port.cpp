@@ -1,6 +1,7 @@
 #include "pcie/tlm_port.h"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace orrery::pcie {
@@ -60,10 +61,11 @@ tlm::tlm_generic_payload& payload_of(Tlp& tlp) {
   if (carrier == nullptr) {
     carrier = &carriers().take();
     carrier->extension.tlp = &tlp;
+    carrier->payload.set_command(tlp.type == TlpType::MWr ? tlm::TLM_WRITE_COMMAND : tlm::TLM_IGNORE_COMMAND);
     tlp.carrier = carrier;
   }
+  // What a component on the way may have changed.
   tlm::tlm_generic_payload& payload = carrier->payload;
-  payload.set_command(tlp.type == TlpType::MWr ? tlm::TLM_WRITE_COMMAND : tlm::TLM_IGNORE_COMMAND);
   payload.set_address(tlp.address);
   payload.set_data_ptr(reinterpret_cast<unsigned char*>(tlp.data));
   payload.set_data_length(tlp.length);
@@ -75,8 +77,9 @@ tlm::tlm_generic_payload& payload_of(Tlp& tlp) {
 Picoseconds from_sc(const sc_core::sc_time& time) {
   return {time.value()};
 }
+// Most delays are zero, and a conversion is a call into the library.
 sc_core::sc_time to_sc(Picoseconds time) {
-  return sc_core::sc_time::from_value(time.count);
+  return time == Picoseconds{} ? sc_core::sc_time() : sc_core::sc_time::from_value(time.count);
 }
 
 }  // namespace
@@ -98,6 +101,20 @@ TlpInitiator::TlpInitiator(const char* name) : socket(name) {
 }
 
 Picoseconds TlpInitiator::receive(TlpPtr tlp, Picoseconds delay) {
+  if (direct_ != nullptr) [[likely]] {
+    return direct_->receive(std::move(tlp), delay);
+  }
+  if (!resolved_) {
+    resolved_ = true;
+    if (auto* target = dynamic_cast<TlpTarget*>(socket.operator->())) {
+      direct_ = &target->core();
+      return direct_->receive(std::move(tlp), delay);
+    }
+  }
+  return send_payload(std::move(tlp), delay);
+}
+
+Picoseconds TlpInitiator::send_payload(TlpPtr tlp, Picoseconds delay) {
   tlm::tlm_generic_payload& payload = payload_of(*tlp);
   tlm::tlm_phase phase = tlm::BEGIN_REQ;
   sc_core::sc_time annotated = to_sc(delay);
@@ -125,7 +142,7 @@ tlm::tlm_sync_enum TlpTarget::nb_transport_fw(tlm::tlm_generic_payload& payload,
   if (phase != tlm::BEGIN_REQ) {
     return tlm::TLM_ACCEPTED;
   }
-  b_transport(payload, delay);
+  TlpTarget::b_transport(payload, delay);
   return tlm::TLM_COMPLETED;
 }
 

@@ -7,42 +7,48 @@
 
 namespace orrery::pcie {
 
-std::string Bdf::text() const { return fmt::format("{:02x}:{:02x}.{:x}", bus(), device(), function()); }
+std::string Bdf::text() const {
+  return fmt::format("{:02x}:{:02x}.{:x}", bus(), device(), function());
+}
 
 const char* name(TlpType type) {
   switch (type) {
-    case TlpType::MRd: return "MRd";
-    case TlpType::MWr: return "MWr";
-    case TlpType::CfgRd0: return "CfgRd0";
-    case TlpType::CfgWr0: return "CfgWr0";
-    case TlpType::CfgRd1: return "CfgRd1";
-    case TlpType::CfgWr1: return "CfgWr1";
-    case TlpType::Cpl: return "Cpl";
-    case TlpType::CplD: return "CplD";
-    case TlpType::Msg: return "Msg";
-    case TlpType::MsgD: return "MsgD";
+    case TlpType::MRd:
+      return "MRd";
+    case TlpType::MWr:
+      return "MWr";
+    case TlpType::CfgRd0:
+      return "CfgRd0";
+    case TlpType::CfgWr0:
+      return "CfgWr0";
+    case TlpType::CfgRd1:
+      return "CfgRd1";
+    case TlpType::CfgWr1:
+      return "CfgWr1";
+    case TlpType::Cpl:
+      return "Cpl";
+    case TlpType::CplD:
+      return "CplD";
+    case TlpType::Msg:
+      return "Msg";
+    case TlpType::MsgD:
+      return "MsgD";
   }
   return "?";
 }
 
 const char* name(CompletionStatus status) {
   switch (status) {
-    case CompletionStatus::success: return "SC";
-    case CompletionStatus::unsupported_request: return "UR";
-    case CompletionStatus::retry: return "RRS";
-    case CompletionStatus::completer_abort: return "CA";
+    case CompletionStatus::success:
+      return "SC";
+    case CompletionStatus::unsupported_request:
+      return "UR";
+    case CompletionStatus::retry:
+      return "RRS";
+    case CompletionStatus::completer_abort:
+      return "CA";
   }
   return "?";
-}
-
-HopCost& LatencyBreakdown::add(ComponentId component) {
-  if (count_ == max_hops) {
-    return hops_[max_hops - 1];
-  }
-  HopCost& hop = hops_[count_++];
-  hop = HopCost{};
-  hop.component = component;
-  return hop;
 }
 
 Picoseconds LatencyBreakdown::total() const {
@@ -87,45 +93,6 @@ void Tlp::borrow(std::span<const std::byte> bytes) {
   length = static_cast<std::uint32_t>(bytes.size());
 }
 
-std::uint64_t Tlp::bytes_on_wire(unsigned framing) const {
-  return std::uint64_t{count} * (header_bytes(*this) + framing) + (has_payload() ? length : 0);
-}
-
-void Tlp::reset() {
-  type = TlpType::MRd;
-  at = AddressType::untranslated;
-  attributes = {};
-  traffic_class = 0;
-  poisoned = false;
-  first_be = 0xf;
-  last_be = 0xf;
-  message_code = 0;
-  requester = {};
-  completer = {};
-  tag = 0;
-  status = CompletionStatus::success;
-  address = 0;
-  length = 0;
-  byte_count = 0;
-  count = 1;
-  unit = 0;
-  data = nullptr;
-  owns_ = false;
-  created = {};
-  cookie = 0;
-  latency.clear();
-}
-
-unsigned header_bytes(const Tlp& tlp) {
-  if (is_message(tlp.type)) {
-    return 16;
-  }
-  if (is_memory(tlp.type)) {
-    return tlp.address >> 32 == 0 ? 12 : 16;
-  }
-  return 12;
-}
-
 std::uint32_t tlps_needed(std::uint64_t address, std::uint64_t length, std::uint32_t unit) {
   if (length == 0) {
     return 1;
@@ -154,33 +121,11 @@ TlpPool::~TlpPool() {
   }
 }
 
-TlpPtr TlpPool::make() {
-  Tlp* tlp = free_;
-  if (tlp != nullptr) {
-    free_ = tlp->next_free_;
-  } else {
-    tlp = new Tlp;
-    tlp->pool_ = this;
-  }
-  tlp->reset();
+Tlp* TlpPool::allocate() {
+  Tlp* tlp = new Tlp;
+  tlp->pool_ = this;
   ++outstanding_;
-  return TlpPtr(tlp);
+  return tlp;
 }
-
-void TlpPool::release(Tlp* tlp) noexcept {
-  assert(outstanding_ > 0);
-  --outstanding_;
-  if (tlp->carrier != nullptr) {
-    void* carrier = tlp->carrier;
-    tlp->carrier = nullptr;
-    if (carrier_hook_ != nullptr) {
-      carrier_hook_(carrier);
-    }
-  }
-  tlp->next_free_ = free_;
-  free_ = tlp;
-}
-
-void TlpRelease::operator()(Tlp* tlp) const noexcept { tlp->pool_->release(tlp); }
 
 }  // namespace orrery::pcie

@@ -33,13 +33,25 @@ struct Bdf {
 enum class TlpType : std::uint8_t { MRd, MWr, CfgRd0, CfgWr0, CfgRd1, CfgWr1, Cpl, CplD, Msg, MsgD };
 const char* name(TlpType type);
 
-constexpr bool is_memory(TlpType t) { return t == TlpType::MRd || t == TlpType::MWr; }
-constexpr bool is_config(TlpType t) { return t >= TlpType::CfgRd0 && t <= TlpType::CfgWr1; }
-constexpr bool is_completion(TlpType t) { return t == TlpType::Cpl || t == TlpType::CplD; }
-constexpr bool is_message(TlpType t) { return t == TlpType::Msg || t == TlpType::MsgD; }
+constexpr bool is_memory(TlpType t) {
+  return t == TlpType::MRd || t == TlpType::MWr;
+}
+constexpr bool is_config(TlpType t) {
+  return t >= TlpType::CfgRd0 && t <= TlpType::CfgWr1;
+}
+constexpr bool is_completion(TlpType t) {
+  return t == TlpType::Cpl || t == TlpType::CplD;
+}
+constexpr bool is_message(TlpType t) {
+  return t == TlpType::Msg || t == TlpType::MsgD;
+}
 // Posted requests get no completion (§2.2.1): memory writes and messages.
-constexpr bool is_posted(TlpType t) { return t == TlpType::MWr || is_message(t); }
-constexpr bool is_request(TlpType t) { return !is_completion(t); }
+constexpr bool is_posted(TlpType t) {
+  return t == TlpType::MWr || is_message(t);
+}
+constexpr bool is_request(TlpType t) {
+  return !is_completion(t);
+}
 constexpr bool carries_payload(TlpType t) {
   return t == TlpType::MWr || t == TlpType::CfgWr0 || t == TlpType::CfgWr1 || t == TlpType::CplD || t == TlpType::MsgD;
 }
@@ -78,7 +90,15 @@ class LatencyBreakdown {
  public:
   static constexpr std::size_t max_hops = 24;
   // Beyond max_hops the last entry accumulates, so that the total stays right.
-  HopCost& add(ComponentId component);
+  HopCost& add(ComponentId component) {
+    if (count_ == max_hops) {
+      return hops_[max_hops - 1];
+    }
+    HopCost& hop = hops_[count_++];
+    hop = HopCost{};
+    hop.component = component;
+    return hop;
+  }
   [[nodiscard]] std::span<const HopCost> hops() const { return {hops_.data(), count_}; }
   [[nodiscard]] Picoseconds total() const;
   void clear() { count_ = 0; }
@@ -106,30 +126,30 @@ struct Tlp {
   AddressType at = AddressType::untranslated;
   Attributes attributes;
   std::uint8_t traffic_class = 0;
-  bool poisoned = false;                  // EP bit
-  std::uint8_t first_be = 0xf;            // byte enables of the first and last DW (§2.2.5)
+  bool poisoned = false;        // EP bit
+  std::uint8_t first_be = 0xf;  // byte enables of the first and last DW (§2.2.5)
   std::uint8_t last_be = 0xf;
-  std::uint8_t message_code = 0;          // Msg, MsgD (§2.2.8)
+  std::uint8_t message_code = 0;  // Msg, MsgD (§2.2.8)
   Bdf requester;
-  Bdf completer;                          // completions; target of Cfg requests and of ID-routed messages
-  std::uint16_t tag = 0;                  // 14 bits
+  Bdf completer;                                        // completions; target of Cfg requests and of ID-routed messages
+  std::uint16_t tag = 0;                                // 14 bits
   CompletionStatus status = CompletionStatus::success;  // completions
-  std::uint64_t address = 0;              // memory: byte address; Cfg: register offset; Cpl: lower address
-  std::uint32_t length = 0;               // bytes of payload, or bytes asked for by a read
+  std::uint64_t address = 0;  // memory: byte address; Cfg: register offset; Cpl: lower address
+  std::uint32_t length = 0;   // bytes of payload, or bytes asked for by a read
   // Completions: bytes remaining of the request, this TLP included. Reads: bytes of the requester's burst that
   // follow this part of it (0 but for a part that a router has cut off, burst.h).
   std::uint32_t byte_count = 0;
-  std::uint32_t count = 1;                // TLPs in this burst
-  std::uint32_t unit = 0;                 // bytes per TLP of a burst (only read if count > 1)
+  std::uint32_t count = 1;  // TLPs in this burst
+  std::uint32_t unit = 0;   // bytes per TLP of a burst (only read if count > 1)
 
   // Payload: `length` bytes, or null for a TLP without payload. Points to own storage (store()) or,
   // only while a synchronous functional-mode call lasts, into memory owned by the sender (borrow()).
   std::byte* data = nullptr;
 
   // Simulation state, not on any wire.
-  Picoseconds created;                    // when the requester issued the transaction
-  std::uint64_t cookie = 0;               // free for the current holder (e.g. a port index, while queued)
-  void* carrier = nullptr;                // TLM payload that travels with this TLP, owned by its TlpPool hook
+  Picoseconds created;       // when the requester issued the transaction
+  std::uint64_t cookie = 0;  // free for the current holder (e.g. a port index, while queued)
+  void* carrier = nullptr;   // TLM payload that travels with this TLP, owned by its TlpPool hook
   LatencyBreakdown latency;
 
   [[nodiscard]] bool has_payload() const { return carries_payload(type); }
@@ -151,7 +171,7 @@ struct Tlp {
   friend struct TlpRelease;
   static constexpr std::size_t inline_bytes = 512;
   alignas(16) std::array<std::byte, inline_bytes> inline_;
-  std::unique_ptr<std::byte[]> large_;    // payloads over inline_bytes; kept for reuse
+  std::unique_ptr<std::byte[]> large_;  // payloads over inline_bytes; kept for reuse
   std::uint32_t large_capacity_ = 0;
   bool owns_ = false;
   TlpPool* pool_ = nullptr;
@@ -160,7 +180,15 @@ struct Tlp {
 
 // Header bytes of one TLP (§2.2): 3 DW for 32-bit addresses, configuration and completions, 4 DW
 // otherwise (messages are always 4 DW).
-unsigned header_bytes(const Tlp& tlp);
+inline unsigned header_bytes(const Tlp& tlp) {
+  if (is_memory(tlp.type)) {
+    return tlp.address >> 32 == 0 ? 12 : 16;
+  }
+  return is_message(tlp.type) ? 16 : 12;
+}
+inline std::uint64_t Tlp::bytes_on_wire(unsigned framing_bytes) const {
+  return std::uint64_t{count} * (header_bytes(*this) + framing_bytes) + (has_payload() ? length : 0);
+}
 
 // Framing per TLP outside the header, non-flit mode: STP, sequence number, LCRC (and END before Gen3) are
 // 8 bytes for generations 1 to 5 (§3.6, §4.2; facts: 8 B both ways of counting).
@@ -185,7 +213,16 @@ class TlpPool {
   TlpPool& operator=(const TlpPool&) = delete;
   ~TlpPool();
 
-  [[nodiscard]] TlpPtr make();
+  [[nodiscard]] TlpPtr make() {
+    Tlp* tlp = free_;
+    if (tlp == nullptr) [[unlikely]] {
+      return TlpPtr(allocate());
+    }
+    free_ = tlp->next_free_;
+    tlp->reset();
+    ++outstanding_;
+    return TlpPtr(tlp);
+  }
   // TLPs handed out and not yet back: 0 when a platform is at rest.
   [[nodiscard]] std::size_t outstanding() const { return outstanding_; }
   // Called with a TLP's carrier when that TLP comes back (a TLM shell recycles its payload).
@@ -194,12 +231,50 @@ class TlpPool {
 
  private:
   friend struct TlpRelease;
-  void release(Tlp* tlp) noexcept;
+  Tlp* allocate();
+  void release(Tlp* tlp) noexcept {
+    --outstanding_;
+    if (tlp->carrier != nullptr && carrier_hook_ != nullptr) {
+      carrier_hook_(tlp->carrier);
+    }
+    tlp->carrier = nullptr;
+    tlp->next_free_ = free_;
+    free_ = tlp;
+  }
 
   Tlp* free_ = nullptr;
   std::size_t outstanding_ = 0;
   CarrierHook carrier_hook_ = nullptr;
 };
+
+inline void TlpRelease::operator()(Tlp* tlp) const noexcept {
+  tlp->pool_->release(tlp);
+}
+
+inline void Tlp::reset() {
+  type = TlpType::MRd;
+  at = AddressType::untranslated;
+  attributes = {};
+  traffic_class = 0;
+  poisoned = false;
+  first_be = 0xf;
+  last_be = 0xf;
+  message_code = 0;
+  requester = {};
+  completer = {};
+  tag = 0;
+  status = CompletionStatus::success;
+  address = 0;
+  length = 0;
+  byte_count = 0;
+  count = 1;
+  unit = 0;
+  data = nullptr;
+  owns_ = false;
+  created = {};
+  cookie = 0;
+  latency.clear();
+}
 
 // Where TLPs go: the receiving side of a link end, a switch port, a root port or an endpoint.
 class TlpSink {

@@ -32,6 +32,47 @@ using testing::Seen;
 using testing::Sniffer;
 using Kind = DmaTransfer::Kind;
 
+// Somebody's monitor in a link's way, one direction: it sees a payload for every TLP and passes it on.
+SC_MODULE(Monitor), tlm::tlm_fw_transport_if<>, tlm::tlm_bw_transport_if<> {
+  explicit Monitor(const sc_core::sc_module_name& name) : sc_module(name), in("in"), out("out") {
+    in.bind(*this);
+    out.bind(*this);
+  }
+  tlm::tlm_sync_enum nb_transport_fw(tlm::tlm_generic_payload & payload, tlm::tlm_phase & phase,
+                                     sc_core::sc_time & delay) override {
+    TlpExtension* extension = nullptr;
+    payload.get_extension(extension);
+    EXPECT_NE(extension, nullptr);
+    EXPECT_EQ(payload.get_address(), extension->tlp->address);
+    EXPECT_EQ(payload.get_data_length(), extension->tlp->length);
+    EXPECT_EQ(payload.get_data_ptr(), reinterpret_cast<unsigned char*>(extension->tlp->data));
+    EXPECT_EQ(payload.is_write(), extension->tlp->type == TlpType::MWr);
+    ++payloads;
+    payload.acquire();
+    const tlm::tlm_sync_enum result = out->nb_transport_fw(payload, phase, delay);
+    EXPECT_EQ(payload.get_response_status(), tlm::TLM_OK_RESPONSE);
+    payload.release();
+    return result;
+  }
+  void b_transport(tlm::tlm_generic_payload & payload, sc_core::sc_time & delay) override {
+    out->b_transport(payload, delay);
+  }
+  bool get_direct_mem_ptr(tlm::tlm_generic_payload&, tlm::tlm_dmi&) override {
+    return false;
+  }
+  unsigned transport_dbg(tlm::tlm_generic_payload&) override {
+    return 0;
+  }
+  tlm::tlm_sync_enum nb_transport_bw(tlm::tlm_generic_payload&, tlm::tlm_phase&, sc_core::sc_time&) override {
+    ADD_FAILURE() << "nothing comes backward";
+    return tlm::TLM_ACCEPTED;
+  }
+  void invalidate_direct_mem_ptr(sc_dt::uint64, sc_dt::uint64) override {}
+  tlm::tlm_target_socket<> in;
+  tlm::tlm_initiator_socket<> out;
+  std::uint64_t payloads = 0;
+};
+
 // The fabric of fabric.h as modules.
 SC_MODULE(ModuleFabric) {
   struct Hosted {
@@ -42,7 +83,7 @@ SC_MODULE(ModuleFabric) {
     Function function;
     TlmPort port;
   };
-  ModuleFabric(const sc_core::sc_module_name& name, const FabricOptions& o)
+  ModuleFabric(const sc_core::sc_module_name& name, const FabricOptions& o, bool monitored)
       : sc_module(name),
         simulation(with_mode(simulation_, o.timed)),
         tables(Hpa{std::uint64_t{1} << 46}, 1U << 16),
@@ -58,7 +99,16 @@ SC_MODULE(ModuleFabric) {
     complex.add_port("port1", 1, {20, 20}, acs);
     bind(complex.ports[0]->port, root_link.upper);
     bind(complex.ports[1]->port, other_link.upper);
-    bind(root_link.lower, *fabric_switch.ports[0]);
+    if (monitored) {
+      monitor_down = std::make_unique<Monitor>("monitor_down");
+      monitor_up = std::make_unique<Monitor>("monitor_up");
+      root_link.lower.tx.socket.bind(monitor_down->in);
+      monitor_down->out.bind(fabric_switch.ports[0]->rx.socket);
+      fabric_switch.ports[0]->tx.socket.bind(monitor_up->in);
+      monitor_up->out.bind(root_link.lower.rx.socket);
+    } else {
+      bind(root_link.lower, *fabric_switch.ports[0]);
+    }
     fabric_switch.core.set_bdf(Bdf::of(1, 0, 0));
     fabric_switch.core.set_bus_range(0, {2, 2 + n});
     for (unsigned i = 0; i <= n; ++i) {
@@ -107,6 +157,8 @@ SC_MODULE(ModuleFabric) {
   SwitchModule fabric_switch;
   std::vector<std::unique_ptr<LinkModule>> device_links;
   std::vector<std::unique_ptr<Hosted>> functions;
+  std::unique_ptr<Monitor> monitor_down;
+  std::unique_ptr<Monitor> monitor_up;
 };
 
 // Names of components differ between the two ways of building; links are compared by what they are.
@@ -154,7 +206,7 @@ void traffic(std::vector<DmaTransfer>& transfers, std::vector<std::vector<std::b
   run();
 }
 
-void compare(bool timed) {
+void compare(bool timed, bool monitored) {
   FabricOptions options;
   options.timed = timed;
   options.root_link = {4, 8, {40'000}};  // slower than the devices: queues form
@@ -199,7 +251,7 @@ void compare(bool timed) {
           [&] { fabric.simulation.events.run_until(fabric.simulation.now() + Picoseconds{100'000'000}); });
       finish(fabric.simulation, fabric.memory);
     } else {
-      ModuleFabric fabric("top", options);
+      ModuleFabric fabric("top", options, monitored);
       fabric.memory.add(Fabric::dram, 1U << 20);
       fabric.simulation.observer = &sniffer;
       sc_core::sc_start(sc_core::SC_ZERO_TIME);
@@ -214,6 +266,17 @@ void compare(bool timed) {
           });
       finish(fabric.simulation, fabric.memory);
       EXPECT_TRUE(fabric.simulation.events.empty());
+      if (monitored) {
+        // Functional mode passes bursts as one payload; timed mode single TLPs.
+        std::array<std::uint64_t, 2> carried{};
+        for (const Seen& one : sniffer.seen) {
+          carried[0] += one.link == fabric.root_link.core.down.id() ? 1 : 0;
+          carried[1] += one.link == fabric.root_link.core.up.id() ? 1 : 0;
+        }
+        EXPECT_EQ(fabric.monitor_down->payloads, carried[0]);
+        EXPECT_EQ(fabric.monitor_up->payloads, carried[1]);
+        EXPECT_GT(carried[0], 10U);
+      }
     }
   }
   ASSERT_EQ(seen[0].size(), seen[1].size());
@@ -230,10 +293,16 @@ void compare(bool timed) {
 }
 
 TEST(Modules, SameSequenceAsWiredDirectlyFunctional) {
-  compare(false);
+  compare(false, false);
 }
 TEST(Modules, SameSequenceAsWiredDirectlyTimed) {
-  compare(true);
+  compare(true, false);
+}
+TEST(Modules, SameSequenceUnderAMonitorFunctional) {
+  compare(false, true);
+}
+TEST(Modules, SameSequenceUnderAMonitorTimed) {
+  compare(true, true);
 }
 
 // ---- The base protocol --------------------------------------------------------------------------------------
