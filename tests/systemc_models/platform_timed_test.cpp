@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -206,6 +207,9 @@ struct Shape {
   unsigned gpus;
   std::size_t functions;
 };
+void PrintTo(const Shape& shape, std::ostream* out) {
+  *out << shape.name;
+}
 
 class Shapes : public ::testing::TestWithParam<std::tuple<Shape, TimeMode>> {};
 INSTANTIATE_TEST_SUITE_P(All, Shapes,
