@@ -91,7 +91,8 @@ setup_disk() {
     rm -rf "$work"
     step "root disk: packing"
     truncate -s "$DISK_SIZE" "$tmp/root.raw"
-    SOURCE_DATE_EPOCH=$DISK_EPOCH hosttool mke2fs -q -t ext4 -L orrery-root -U "$DISK_UUID" \
+    # Its own defaults: this machine's may switch other features on.
+    MKE2FS_CONFIG="$ORRERY_CACHE/hosttools/etc/mke2fs.conf" SOURCE_DATE_EPOCH=$DISK_EPOCH hosttool mke2fs -q -t ext4 -L orrery-root -U "$DISK_UUID" \
         -E "hash_seed=$DISK_UUID,lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0" -m 0 -O ^metadata_csum_seed \
         -d "$tmp/root.tar" "$tmp/root.raw" || explain_failure "making the root disk's filesystem"
     rm -f "$tmp/root.tar"
