@@ -59,8 +59,9 @@
 //
 // Reset (function-level or conventional): first all DMA is cancelled, then the function given to on_reset()
 //   is called, outside every process, possibly in the middle of a DMA of the model: its b_transport returns in
-//   the next delta cycle with GENERIC_ERROR (and DmaExtension::cancelled). Registers may be written again before
-//   that: keep "started" as a flag, not only as an event. Signals and events that were notified are the model's own.
+//   the next delta cycle (one that still waits for its annotated delay: when that is over) with GENERIC_ERROR
+//   and DmaExtension::cancelled. Registers may be written again before that: keep "started" as a flag, not
+//   only as an event. Signals and events that were notified are the model's own.
 //
 // Time: sc_time_stamp() is the platform's simulated time. In timed mode it advances event by event; in
 //   functional mode it follows the host's clock and the model's wait()s follow it, so a model skips there what

@@ -1,7 +1,8 @@
 // The hand-overs that tlm_device.h promises, with a model that does everything a model may do, and some that it
 // may not.
-#include <array>
+#include <gmock/gmock.h>
 
+#include <array>
 #include <tlm>
 
 #include "pcie/capabilities.h"
@@ -155,6 +156,17 @@ TEST_P(Adapter, WhatAModelMustNotDoInAnAccessIsContained) {
   host.write64(probe::scratch, 7);
   EXPECT_EQ(host.read64(probe::scratch), 7U);
   EXPECT_EQ(host.platform.iommu().fault_total(), 0U);
+}
+
+// It ends the run, and whoever runs it learns why.
+TEST_P(Adapter, ExceptionThatLeavesAProcessReachesTheProgram) {
+  try {
+    host.write64(probe::throw_in_process, 1);
+    host.run_to_rest();
+    FAIL() << "no exception";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("thrown by a process"));
+  }
 }
 
 // ---- Interrupts ---------------------------------------------------------------------------------------------

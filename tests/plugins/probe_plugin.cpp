@@ -53,6 +53,11 @@ class Probe final : public sc_core::sc_module {
     killer.dont_initialize();
     killer.set_sensitivity(&kill_);
     sc_core::sc_spawn([this] { threads_[word(probe::kill) & 3].kill(); }, "killer", &killer);
+    sc_core::sc_spawn_options thrower;
+    thrower.spawn_method();
+    thrower.dont_initialize();
+    thrower.set_sensitivity(&throw_);
+    sc_core::sc_spawn([] { throw std::runtime_error("thrown by a process"); }, "thrower", &thrower);
     sc_core::sc_spawn_options begin;
     begin.spawn_method();
     begin.dont_initialize();
@@ -109,6 +114,8 @@ class Probe final : public sc_core::sc_module {
       slot_.msix(static_cast<unsigned>(word(at)));
     } else if (at == probe::raise_irq) {
       interrupt.write(word(at) != 0);
+    } else if (at == probe::throw_in_process) {
+      throw_.notify(sc_core::SC_ZERO_TIME);
     } else if (at == probe::kill) {
       kill_.notify(sc_core::SC_ZERO_TIME);  // from a process: the kernel can't do it while it stands
     } else if (at == probe::start) {
@@ -258,7 +265,7 @@ class Probe final : public sc_core::sc_module {
   std::array<Managed, 4> managed_;
   tlm::tlm_generic_payload* late_ = nullptr;
   unsigned char enable_ = TLM_BYTE_ENABLED;
-  sc_core::sc_event go_, begin_requests_, end_response_, kill_;
+  sc_core::sc_event go_, begin_requests_, end_response_, kill_, throw_;
 };
 
 std::unique_ptr<sc_core::sc_module> create(orrery::models::TlmSlot& slot) {
