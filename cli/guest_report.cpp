@@ -48,6 +48,8 @@ std::vector<std::string> parents_of(const json& result) {
   return parents;
 }
 
+const char* const endpoint_kind = "endpoints found as configured: NUMA node, switch, BARs, alone in their IOMMU group";
+
 std::uint64_t bar_size(const json& result, std::uint64_t index) {
   if (const json* list = list_of(result, "bars")) {
     for (const json& bar : *list) {
@@ -97,7 +99,7 @@ std::vector<Check> check_topology(const std::vector<json>& results, const models
       }
     }
     if (times != 1) {
-      checks.push_back({false, fmt::format("{}: the guest sees it {} times", endpoint.name, times)});
+      checks.push_back({false, endpoint_kind, fmt::format("{}: the guest sees it {} times", endpoint.name, times)});
       continue;
     }
     std::vector<std::string> wrong;
@@ -136,11 +138,11 @@ std::vector<Check> check_topology(const std::vector<json>& results, const models
     for (const std::string& what : wrong) {
       problem += (problem.empty() ? "" : ", ") + what;
     }
-    checks.push_back({wrong.empty(), wrong.empty()
-                                         ? fmt::format("{} is {} in the guest, NUMA node {}, alone in its IOMMU group",
-                                                       endpoint.name, text_of(*found, "name"), endpoint.socket)
-                                         : fmt::format("{} ({} in the guest): wrong {}", endpoint.name,
-                                                       text_of(*found, "name"), problem)});
+    checks.push_back({wrong.empty(), endpoint_kind,
+                      wrong.empty() ? fmt::format("{} is {} in the guest, NUMA node {}, alone in its IOMMU group",
+                                                  endpoint.name, text_of(*found, "name"), endpoint.socket)
+                                    : fmt::format("{} ({} in the guest): wrong {}", endpoint.name,
+                                                  text_of(*found, "name"), problem)});
   }
   // Endpoints share a switch in the guest exactly if they share one on the platform.
   bool grouped = true;
@@ -150,7 +152,8 @@ std::vector<Check> check_topology(const std::vector<json>& results, const models
     }
   }
   if (!switch_above.empty()) {
-    checks.push_back({grouped, "endpoints share switches as configured"});
+    checks.push_back(
+        {grouped, "switches of the guest group endpoints as configured", "endpoints share switches as configured"});
   }
   return checks;
 }

@@ -20,6 +20,7 @@ std::vector<nlohmann::json> guest_results(std::string_view output);
 // A verdict of the host or of the guest.
 struct Check {
   bool passed = false;
+  std::string kind;  // what many of them have in common
   std::string what;
 };
 

@@ -1,9 +1,10 @@
 // The orrery program. Every subcommand is a file of its own.
 #include <cstdio>
 #include <exception>
+#include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "cli/boot_command.h"
 #include "cli/commands.h"
@@ -15,12 +16,16 @@
 #include "cli/topo_command.h"
 #include "cli/trace_command.h"
 #include "common/error.h"
+#include "common/log.h"
 
 int main(int argc, char* argv[]) {
   CLI::App app{"Orrery: a full-system emulator of a GPU server and its RNICs", "orrery"};
   app.require_subcommand(1);
   app.fallthrough();
   app.set_version_flag("--version", ORRERY_VERSION);
+  std::string log_level = "info";
+  app.add_option("--log-level", log_level, "trace, debug, info, warning, error or off (default: info)")
+      ->each([](const std::string& level) { orrery::set_log_level(orrery::parse_log_level(level)); });
   orrery::cli::add_demo_command(app);
   orrery::cli::add_boot_command(app);
   orrery::cli::add_exec_command(app);

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "cli/platform_trace.h"
+#include "cli/trace_command.h"
 
 namespace orrery::cli {
 
@@ -19,6 +19,11 @@ constexpr std::chrono::microseconds shortest_sleep{60};
 // How often, in turns, a polling loop looks at every client and at the io_context.
 constexpr std::uint64_t turns_between_full_polls = 16;
 
+// A run writes the compact form; Perfetto's is made from it at the end.
+std::string binary_trace_file(const models::ServerConfig& config) {
+  return config.trace_format == models::TraceFormat::perfetto ? config.trace_file + ".binary" : config.trace_file;
+}
+
 }  // namespace
 
 ServerHost::ServerHost(const models::ServerConfig& config, ServerHostOptions options) : options_(std::move(options)) {
@@ -27,7 +32,7 @@ ServerHost::ServerHost(const models::ServerConfig& config, ServerHostOptions opt
   if (config.time_mode == models::TimeMode::timed || !config.trace_file.empty()) {
     trace_ = make_platform_trace(*platform_);
     if (!config.trace_file.empty()) {
-      trace_->open(config.trace_file);
+      trace_->open(binary_trace_file(config));
     }
   }
   guests_ = models::guests_of(config, topology);
@@ -45,8 +50,7 @@ ServerHost::ServerHost(const models::ServerConfig& config, ServerHostOptions opt
       bridge::ServerOptions server;
       server.socket = options_.socket_directory / guest.name / (device + ".sock");
       server.session = session;
-      pcie::FunctionAccess& function =
-          recorder_ != nullptr ? recorder_->function(index) : platform_->function(index);
+      pcie::FunctionAccess& function = recorder_ != nullptr ? recorder_->function(index) : platform_->function(index);
       servers_[device] = std::make_unique<bridge::Server>(io_, function, server);
       polled_.push_back(servers_[device].get());
     }
@@ -72,6 +76,12 @@ void ServerHost::close() {
   if (trace_ != nullptr) {
     platform_->simulation().observer = nullptr;
     trace_->close();
+    const models::ServerConfig& config = platform_->config();
+    if (!config.trace_file.empty() && config.trace_format == models::TraceFormat::perfetto) {
+      const std::string binary = binary_trace_file(config);
+      export_trace(binary, config.trace_file);
+      std::filesystem::remove(binary);
+    }
   }
 }
 

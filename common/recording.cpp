@@ -217,6 +217,9 @@ void RecordingReader::check(const Stimulus& s) const {
   };
   switch (s.kind) {
     case StimulusKind::config_read:
+      require(s.address < 4096 && s.size >= 1 && s.size <= 4096 - s.address, "outside configuration space");
+      require(s.bytes.empty() || s.bytes.size() == s.size, "an answer of another size than the read");
+      break;
     case StimulusKind::config_write:
       require(s.address < 4096 && !s.bytes.empty() && s.bytes.size() <= 4096 - s.address,
               "outside configuration space");

@@ -21,7 +21,7 @@ inline constexpr BlockFileFormat recording_file_format{
     {'O', 'R', 'R', 'R', 'E', 'C', 'R', 'D'}, 1, "recording", (1U << 24) + (1U << 10)};
 
 enum class StimulusKind : std::uint8_t {
-  config_read = 1,  // address: offset; bytes: the answer
+  config_read = 1,  // address: offset; size; bytes: the answer, or none if it was not kept
   config_write,     // address: offset; bytes
   bar_read,         // region: BAR; address: offset; size; bytes: the answer, or none if it was not kept
   bar_write,        // region: BAR; address: offset; bytes

@@ -58,7 +58,9 @@ class NewFile {
     }
   }
   ~NewFile() {
-    if (!finished_) {
+    // Only a file is ours to take back: the path may name a device.
+    struct stat status{};
+    if (!finished_ && file_ && ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode)) {
       ::unlink(path_.c_str());
     }
   }

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include <spdlog/spdlog.h>
-
+#include "common/log.h"
 #include "pcie/capabilities.h"
 #include "systemc_models/server/platform_parts.h"
 
@@ -177,7 +176,7 @@ void PlatformFunction::place_bars() {
     const Gpa gpa{*wanted[bar]};
     const std::optional<Hpa> hpa = choose(bar, gpa);
     if (!hpa) {
-      spdlog::error("{}: no host address is free for BAR{} of {} bytes; it answers nothing", name(), bar,
+      log(LogLevel::error, "{}: no host address is free for BAR{} of {} bytes; it answers nothing", name(), bar,
                     bar_description(bar).size);
       continue;
     }
@@ -322,7 +321,7 @@ pcie::MapResult PlatformFunction::dma_map(Iova iova, std::uint64_t size, pcie::D
     const std::optional<Dram::Window> frames =
         platform_.parts_->dram.acquire(*window, size, platform_.parts_->node_for(guest_, *window), &why);
     if (!frames) {
-      spdlog::error("{}: DMA mapping of {:#x} bytes at {:#x} refused: {}", name(), size, iova.value, why);
+      log(LogLevel::error, "{}: DMA mapping of {:#x} bytes at {:#x} refused: {}", name(), size, iova.value, why);
       return MapResult::io_error;
     }
     mapping.kind = Mapping::Kind::file;

@@ -1,0 +1,16 @@
+#!/bin/bash
+# The demonstration, as the README calls it: every check of guest and host passes.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+status=0
+"$ORRERY" demo --json --size 256K >"$WORK/demo.log" 2>&1 || status=$?
+[ "$status" -eq 0 ] || fail "orrery demo: status $status"
+has "$WORK/demo.log" '"passed": false' && fail "a check failed"
+has "$WORK/demo.log" ' alone in its IOMMU group' 12 || fail "not all 12 endpoints found in groups of their own"
+has "$WORK/demo.log" 'allreduce ring-f32: 8 GPUs, 262144 bytes each: sums verified' || fail "no AllReduce over 8 GPUs"
+has "$WORK/demo.log" 'stays below the root complex with ACS off, crosses it with ACS 0x1d' 2 ||
+    fail "direct and redirected copies don't differ"
+has "$WORK/demo.log" 'unmap page-under-dma: the engine stopped' || fail "unmapping under a DMA was not tested"
+has "$WORK/demo.log" 'interrupt gpu7: 32 interrupts' || fail "no interrupts of gpu7"
+pass "$(grep -ac '"passed": true' "$WORK/demo.log") checks"
