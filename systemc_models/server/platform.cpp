@@ -114,7 +114,7 @@ Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
     const auto domain = iommu.create_domain(config.iommu_mode == IommuMode::translated ? pcie::DomainMode::translated
                                                                                        : pcie::DomainMode::passthrough);
     iommu.attach(described.bdf, *domain);
-    functions.push_back(std::make_unique<PlatformFunction>(platform, i, endpoint.core, *domain));
+    functions.push_back(std::make_unique<PlatformFunction>(platform, endpoint.core, *domain));
     function_of[described.bdf.value] = functions.back().get();
   }
 }

@@ -33,9 +33,8 @@ bool is_bar_register(std::uint32_t offset) {
 
 }  // namespace
 
-PlatformFunction::PlatformFunction(Platform& platform, std::size_t index, pcie::Endpoint& endpoint,
-                                   pcie::DomainId domain)
-    : platform_(platform), index_(index), endpoint_(endpoint), domain_(domain) {
+PlatformFunction::PlatformFunction(Platform& platform, pcie::Endpoint& endpoint, pcie::DomainId domain)
+    : platform_(platform), endpoint_(endpoint), domain_(domain) {
   virtual_config_ = std::make_unique<pcie::ConfigSpace>(pcie::HeaderType::endpoint, pcie::FunctionIdentity{});
   const pcie::BarDescriptions& descriptions = endpoint.bars().descriptions();
   pcie::define_bars(*virtual_config_, descriptions);
@@ -177,7 +176,7 @@ void PlatformFunction::place_bars() {
     const std::optional<Hpa> hpa = choose(bar, gpa);
     if (!hpa) {
       log(LogLevel::error, "{}: no host address is free for BAR{} of {} bytes; it answers nothing", name(), bar,
-                    bar_description(bar).size);
+          bar_description(bar).size);
       continue;
     }
     placements_[bar] = {true, gpa, *hpa};

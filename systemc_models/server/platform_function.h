@@ -19,7 +19,7 @@ namespace orrery::models {
 
 class PlatformFunction final : public pcie::FunctionAccess {
  public:
-  PlatformFunction(Platform& platform, std::size_t index, pcie::Endpoint& endpoint, pcie::DomainId domain);
+  PlatformFunction(Platform& platform, pcie::Endpoint& endpoint, pcie::DomainId domain);
   ~PlatformFunction() override;
 
   [[nodiscard]] std::string name() const override;
@@ -78,7 +78,6 @@ class PlatformFunction final : public pcie::FunctionAccess {
   void release(const Mapping& mapping);
 
   Platform& platform_;
-  std::size_t index_;
   pcie::Endpoint& endpoint_;
   pcie::DomainId domain_;
   std::string guest_;
