@@ -167,17 +167,18 @@ TEST(Link, CompletionsCutAtTheReadCompletionBoundary) {
 TEST(Link, ABusyPeriodIsExactOverTenMillionTlps) {
   for (const LinkSettings& settings : {LinkSettings{5, 16, {0}}, LinkSettings{3, 12, {0}}, LinkSettings{1, 1, {0}}}) {
     OneWay way(settings);
-    // At most a few TLPs in flight: the far end takes them as they come.
+    // At most a few TLPs in flight: the far end takes them as they come. Over 2^31 bytes in all.
+    const std::vector<std::byte> data(512);
     const ByteTime t = byte_time(settings.generation, settings.width);
     std::uint64_t bytes = 0;  // times the numerator it stays far below 2^64
     std::mt19937 random(settings.width);
     for (int i = 0; i < 10'000'000; ++i) {
-      const std::uint32_t payload = 4 * (1 + random() % 16);
+      const std::uint32_t payload = 1 + random() % 512;
       TlpPtr tlp = way.simulation.tlps.make();
-      tlp->type = TlpType::MRd;  // 24 bytes, or 20 below 4 GiB: cheap and of two sizes
-      tlp->address = payload > 32 ? above_4g : 0;
-      tlp->length = payload;
-      bytes += payload > 32 ? 24 : 20;
+      tlp->type = TlpType::MWr;
+      tlp->address = above_4g;
+      tlp->borrow(std::span(data).first(payload));
+      bytes += payload + 24;
       const Picoseconds left = way.link.receive(std::move(tlp), {});
       if (i % 999'983 == 0 || i == 9'999'999) {
         const std::uint64_t exact = (bytes * t.numerator + t.denominator - 1) / t.denominator;
