@@ -170,6 +170,40 @@ TEST(PlatformTimed, StimuliHappenNow) {
   platform.simulation().observer = nullptr;
 }
 
+struct LateMessages final : pcie::MessageMemory {
+  void read(Iova /*address*/, std::span<std::byte> /*into*/, Done done, void* context) override {
+    calls.emplace_back(done, context);
+  }
+  void write(Iova /*address*/, std::span<const std::byte> /*from*/, Done done, void* context) override {
+    calls.emplace_back(done, context);
+  }
+  std::vector<std::pair<Done, void*>> calls;
+};
+
+TEST(PlatformTimed, AnswersToMessagesHappenNow) {
+  Platform platform(small_server(TimeMode::timed));
+  const Ram ram(4 * mib);
+  LateMessages messages;
+  Gpu gpu(platform, "gpu0");
+  gpu.place(registers_at(0), memory_at(0));
+  ASSERT_EQ(gpu.map(ram, 0, 0, 4 * mib), MapResult::ok);
+  ASSERT_EQ(gpu.access.dma_map(Iova{0x4000'0000}, mib, {true, true}, std::nullopt, &messages), MapResult::ok);
+  gpu.start_ring(ram, 0);
+  gpu.submit(Gpu::copy(0x4000'0000, true, 0, false, 64));
+  platform.advance(platform.now() + Picoseconds{100'000'000}, 0);
+  ASSERT_EQ(messages.calls.size(), 1U);
+  const Picoseconds later = platform.now() + Picoseconds{3'000'000'000};
+  platform.advance(later, 0);
+  FirstTlp first;
+  platform.simulation().observer = &first;
+  messages.calls[0].first(messages.calls[0].second, true);
+  run(platform);
+  ASSERT_TRUE(first.seen);
+  EXPECT_EQ(first.at, later + platform.config().root_complex.latency);
+  EXPECT_EQ(gpu.read(ORRERY_GPU_RING_HEAD), 1U);
+  platform.simulation().observer = nullptr;
+}
+
 // A write to GPU memory that goes on while the CPU reads from it: posted bytes arrive in order.
 TEST(PlatformTimed, ABudgetStopsEarlyAndLosesNothing) {
   Platform platform(small_server(TimeMode::timed));
