@@ -363,9 +363,8 @@ void TlmAdapter::finish(Request& request) {
 void TlmAdapter::blocking_transfer(tlm::tlm_generic_payload& payload, sc_core::sc_time& delay) {
   const sc_core::sc_curr_proc_kind kind = sc_core::sc_get_current_process_handle().proc_kind();
   if (kind != sc_core::SC_THREAD_PROC_ && kind != sc_core::SC_CTHREAD_PROC_) {
-    SC_REPORT_ERROR("orrery/plugin",
-                    "DMA by b_transport waits, so it must come from an SC_THREAD (not from a register access or an "
-                    "SC_METHOD)");
+    complain("DMA by b_transport waits, so it must come from an SC_THREAD, not from a register access or an SC_METHOD");
+    payload.set_response_status(tlm::TLM_GENERIC_ERROR_RESPONSE);
     return;
   }
   const tlm::tlm_response_status refused = refusal(payload);

@@ -22,50 +22,53 @@
 //
 // HAND-OVERS
 //
-// Register accesses (program to model): b_transport on the target socket bound to the BAR. Command READ or
-//   WRITE, address = offset in the BAR, streaming width = length, no byte enables, no DMI hint, delay
-//   SC_ZERO_TIME on entry. The payload and its data are the program's, valid during the call. The call comes
-//   outside every process of the model (from a VMM's access between two steps of the kernel, also before the first
-//   one, or from the method that delivers TLPs), so b_transport must not wait(): it returns with the access done
-//   and annotates how long that takes. A BAR serves one access after the other; in timed mode a read is
-//   answered when its own delay and those of the accesses before it are over; a write is posted, nobody waits for it.
-//   In functional mode delays are ignored. Response status: OK; ADDRESS, COMMAND, BURST and BYTE_ENABLE errors
-//   are answered with UR, GENERIC_ERROR and INCOMPLETE with CA (writes: dropped, as posted writes are). An
-//   exception that leaves b_transport is logged and answered with CA. It may notify events (with a delay or
-//   SC_ZERO_TIME), write signals and call msix(); it can't start DMA, and can't kill or reset processes, as
-//   the kernel may be standing: it notifies a process that does.
+// Register accesses (program to model): b_transport on the target socket bound to the BAR.
+//   Command READ or WRITE, address = offset in the BAR, streaming width = length, no byte enables, no DMI hint, delay
+//   SC_ZERO_TIME on entry. The payload and its data are the program's, valid during the call.
+//   The call comes outside every process of the model: from a VMM's access between two steps of the kernel (also
+//   before the first one), or from the method that delivers TLPs. So b_transport must not wait(): it returns with the
+//   access done and annotates how long that takes. It may notify events (with a delay or SC_ZERO_TIME), write
+//   signals and call msix(). It can't start blocking DMA, and can't kill or reset processes, as the kernel may
+//   be standing: it notifies a process that does.
+//   A BAR serves one access after the other: in timed mode a read is answered when its own delay and those of
+//   the accesses before it are over; a write is posted, nobody waits for it. In functional mode delays are ignored.
+//   Response status: OK; ADDRESS, COMMAND, BURST and BYTE_ENABLE errors are answered with UR, GENERIC_ERROR and
+//   INCOMPLETE with CA (writes: dropped, as posted writes are). An exception that leaves b_transport is logged and
+//   answered with CA.
 //   nb_transport, get_direct_mem_ptr and transport_dbg are never called.
 //
-// DMA (model to program): on initiator sockets bound by bind_dma(), each transaction a READ or WRITE at a bus address
-//   (an IOVA), any alignment and length >= 1, streaming width >= length, no byte enables. DmaExtension
-//   (dma_extension.h) is optional, dma_call.h a convenience. Any number of transactions may be under way at once; they
-//   share the link. b_transport, from an SC_THREAD: an annotated delay is waited for first, then it blocks until the
-//   data of a read
-//     has arrived or a write has left, and returns with delay SC_ZERO_TIME. Payload and data are the
-//     model's and must live until it returns. Killing a thread inside the call cancels all DMA of the device.
+// DMA (model to program): on initiator sockets bound by bind_dma().
+//   Each transaction is a READ or WRITE at a bus address (an IOVA), any alignment, length >= 1, streaming width >=
+//   length, no byte enables. DmaExtension (dma_extension.h) is optional, dma_call.h a convenience. Any number of
+//   transactions may be under way at once; they share the link.
+//   b_transport, from an SC_THREAD (from anywhere else: logged, GENERIC_ERROR): an annotated delay is waited for
+//   first, then it blocks until the data of a read has arrived or a write has left, and returns with delay
+//   SC_ZERO_TIME. Payload and data are the model's and must live until it returns. Killing a thread inside the
+//   call cancels all DMA of the device.
 //   nb_transport_fw, from any process: BEGIN_REQ is answered TLM_UPDATED with END_REQ (or TLM_COMPLETED with
-//     an error response if the transaction is none); BEGIN_RESP comes by nb_transport_bw when it is done, which
-//     the model answers TLM_COMPLETED, or TLM_UPDATED with END_RESP, or TLM_ACCEPTED and END_RESP later; one
-//     response at a time on a socket. The payload needs a memory manager; the program holds a reference until then.
-//   Response status: OK; ADDRESS_ERROR for UR (no such address, no permission in the IOMMU, Bus Master Enable
-//     off); GENERIC_ERROR for CA, a malformed completion, or a transfer that a reset cancelled; COMMAND, BURST and
-//     BYTE_ENABLE errors for a transaction outside these rules. Writes are posted: OK means that they have left.
-//     DmaExtension::confirm makes the program follow them to their end and report what happened.
+//   an error response if the transaction is none); BEGIN_RESP comes by nb_transport_bw when it is done, which the
+//   model answers TLM_COMPLETED, or TLM_UPDATED with END_RESP, or TLM_ACCEPTED and END_RESP later; one response at
+//   a time on a socket. The payload needs a memory manager; the program holds a reference until then.
+//   Response status: OK; ADDRESS_ERROR for UR (no such address, no permission in the IOMMU, Bus Master Enable off);
+//   GENERIC_ERROR for CA, a malformed completion, or a transfer that a reset cancelled; COMMAND, BURST and
+//   BYTE_ENABLE errors for a transaction outside these rules. Writes are posted: OK means that they have left.
+//   DmaExtension::confirm makes the program follow them to their end and report what happened.
 //   No DMI: bytes behind a fabric have no single owner, and every access must be a TLP. transport_dbg returns 0.
 //   In functional mode no time passes, but other processes run while a call blocks.
 //
-// Interrupts: msix(vector) from anywhere, or a rising edge on irq(vector). The MSI-X write follows the DMA
-//   writes that have returned before. Masking, and the MSI-X table, are the VMM's.
+// Interrupts: msix(vector) from anywhere, or a rising edge on irq(vector).
+//   The MSI-X write follows the DMA writes that have returned before. Masking and the table are the VMM's.
 //
-// Reset (function-level or conventional): first all DMA is cancelled, then the function given to on_reset()
-//   is called, outside every process, possibly in the middle of a DMA of the model: its b_transport returns in
+// Reset (function-level or conventional): first all DMA is cancelled, then the function of on_reset() is called.
+//   That happens outside every process, possibly in the middle of a DMA of the model: its b_transport returns in
 //   the next delta cycle (one that still waits for its annotated delay: when that is over) with GENERIC_ERROR
 //   and DmaExtension::cancelled. Registers may be written again before that: keep "started" as a flag, not
 //   only as an event. Signals and events that were notified are the model's own.
 //
-// Time: sc_time_stamp() is the platform's simulated time. In timed mode it advances event by event; in
-//   functional mode it follows the host's clock and the model's wait()s follow it, so a model skips there what
-//   it only waits for as a cost (timed() tells). A clock that never stops keeps the host busy: stop it while idle.
+// Time: sc_time_stamp() is the platform's simulated time.
+//   In timed mode it advances event by event; in functional mode it follows the host's clock and the model's
+//   wait()s follow it, so a model skips there what it only waits for as a cost (timed() tells). A clock that
+//   never stops keeps the host busy: stop it while idle.
 //
 // Threads: there is one. Nothing here may be called from another thread.
 #pragma once

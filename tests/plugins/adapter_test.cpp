@@ -149,7 +149,9 @@ TEST_P(Adapter, WhatAModelMustNotDoInAnAccessIsContained) {
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(host.read64(probe::throws), ~0ULL);
     EXPECT_EQ(host.read64(probe::waits), ~0ULL);
-    EXPECT_EQ(host.read64(probe::dma_inside), ~0ULL);
+    set_up_dma(host.iova(0), 64, 0);
+    static_cast<void>(host.read64(probe::dma_inside));
+    expect_response(tlm::TLM_GENERIC_ERROR_RESPONSE);
     host.write64(probe::throws, 1);
     host.write64(probe::waits, 1);
   }
