@@ -46,6 +46,7 @@ until_true() {
 has() { [ "$(grep -caE -- "$2" "$1" 2>/dev/null || true)" -ge "${3:-1}" ]; }
 
 # boot LOG ARGUMENTS…: a guest to its end; its status is kept in STATUS.
+# shellcheck disable=SC2034  # STATUS: the scripts that source this read it
 boot() {
     local log=$1
     shift
