@@ -69,8 +69,7 @@ class SwitchModule final : public sc_core::sc_module {
  public:
   SwitchModule(const sc_core::sc_module_name& name, Simulation& simulation, const SwitchSettings& settings);
   Switch core;
-  // Index as in Switch: 0 is the upstream port. connect() makes the core send there: call it for a port
-  // with a link, leave it for an empty slot (both of whose sockets must then be bound by the caller too).
+  // Index as in Switch: 0 is the upstream port. All are connected to the core, and all must be bound.
   std::vector<std::unique_ptr<TlmPort>> ports;
 };
 
