@@ -155,7 +155,7 @@ void single_writes(benchmark::State& state, Hops& hops) {
 
 // Single memory reads of 64 bytes and their completions: two TLPs an item, there and back.
 void single_reads(benchmark::State& state, Hops& hops) {
-  std::vector<std::byte> buffer(256 * 64);
+  std::vector<std::byte> buffer(std::size_t{256} * 64);
   std::vector<DmaTransfer> transfers(256);
   for (auto _ : state) {
     for (std::size_t i = 0; i < transfers.size(); ++i) {

@@ -241,7 +241,7 @@ class ProtocolClient {
 
   // True if the server has closed the connection (waits up to `milliseconds`).
   bool closed_within(int milliseconds) {
-    const timeval limit{milliseconds / 1000, (milliseconds % 1000) * 1000};
+    const timeval limit{milliseconds / 1000, milliseconds % 1000 * 1000L};
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     std::array<std::byte, 4096> rest;
     ssize_t count = 0;
