@@ -44,11 +44,12 @@ struct Options {
 
 constexpr std::chrono::milliseconds monitor_limit{60'000};
 constexpr std::chrono::milliseconds power_off_grace{8'000};
-constexpr std::chrono::milliseconds replug_limit{60'000};
 constexpr std::chrono::milliseconds server_check_interval{300};
 
 // Looks after guests whose devices another process serves: when that process has died and another serves
-// the sockets again, every device is plugged out and in.
+// the sockets again, the guests are started anew on it. (QEMU's vfio-user client never reconnects, and plugging
+// a dead function out to plug it in again is no way: QEMU up to 11.1 ends itself with an assertion when a
+// vfio-user function with MSI-X goes, whether its server lives or not.)
 class ServerWatch {
  public:
   ServerWatch(boost::asio::io_context& io, std::filesystem::path directory,
@@ -76,7 +77,7 @@ class ServerWatch {
     const std::optional<ServerIdentity> now = running_server(directory_);
     if (!now && !lost_) {
       lost_ = true;
-      fmt::print(stderr, "orrery: the server in {} has gone; its devices are dead until it is back\n",
+      fmt::print(stderr, "orrery: the server in {} has gone; when it is back its guests will be started anew\n",
                  directory_.string());
     }
     if (now && *now != *known_) {
@@ -84,25 +85,8 @@ class ServerWatch {
       lost_ = false;
       for (const auto& guest : guests_) {
         if (!guest->end()) {
-          replug(*guest);
-        }
-      }
-    }
-  }
-
-  static void replug(GuestRun& guest) {
-    for (const bridge::GuestRootComplex& complex : guest.guest().topology.root_complexes) {
-      for (const bridge::GuestSwitch& a_switch : complex.switches) {
-        for (const bridge::GuestEndpoint& endpoint : a_switch.endpoints) {
-          const std::string name = endpoint.name;
-          const std::string guest_name = guest.name();
-          guest.qemu().replug(name, replug_limit, [name, guest_name](const std::string& failure) {
-            if (failure.empty()) {
-              fmt::print(stderr, "orrery: {}: {} is back\n", guest_name, name);
-            } else {
-              fmt::print(stderr, "orrery: {}: {} could not be plugged in again: {}\n", guest_name, name, failure);
-            }
-          });
+          guest->restart();
+          fmt::print(stderr, "orrery: {}: started anew\n", guest->name());
         }
       }
     }
@@ -250,10 +234,10 @@ int boot(const Options& options) {
   }
   guests.clear();
   if (host != nullptr) {
+    host->close();
     if (host->trace() != nullptr && !options.json) {
       fmt::print(stderr, "orrery: trace hash {:016x} over {} TLPs\n", host->trace()->hash(), host->trace()->count());
     }
-    host->close();
   }
   return status;
 }

@@ -107,10 +107,10 @@ class Demo {
       throw Error("the guest did not end");
     }
     print_tables();
-    const std::uint64_t hash = host.trace()->hash();
-    const std::uint64_t tlps = host.trace()->count();
     const Picoseconds simulated = host.platform().now();
     host.close();
+    const std::uint64_t hash = host.trace()->hash();
+    const std::uint64_t tlps = host.trace()->count();
     const auto failed = static_cast<std::size_t>(
         std::count_if(checks_.begin(), checks_.end(), [](const Check& check) { return !check.passed; }));
     if (options_.json) {

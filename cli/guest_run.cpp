@@ -8,6 +8,7 @@
 #include <map>
 
 #include <CLI/CLI.hpp>
+#include <boost/asio/post.hpp>
 #include <fmt/format.h>
 
 #include "common/error.h"
@@ -182,24 +183,50 @@ PreparedGuest prepare_guest(const bridge::RunDirectory& run, const models::Topol
 }
 
 GuestRun::GuestRun(boost::asio::io_context& io, const bridge::RunDirectory& run, PreparedGuest guest)
-    : run_(run), guest_(std::move(guest)) {
-  qemu_ = std::make_unique<bridge::QemuProcess>(io, guest_.spec, guest_.topology, guest_.paths, guest_.qemu,
-                                                [this](const bridge::QemuProcess::End& end) { end_ = end; });
+    : io_(io), run_(run), guest_(std::move(guest)) {
+  start();
+}
+
+void GuestRun::start() {
+  qemu_ = std::make_unique<bridge::QemuProcess>(
+      io_, guest_.spec, guest_.topology, guest_.paths, guest_.qemu, [this](const bridge::QemuProcess::End& end) {
+        if (!restarting_) {
+          end_ = end;
+          return;
+        }
+        restarting_ = false;
+        boost::asio::post(io_, [this] {  // not from inside the old process's own handler
+          try {
+            qemu_.reset();
+            start();
+          } catch (const Error& error) {
+            end_ = bridge::QemuProcess::End{};
+            end_->sentence = error.what();
+          }
+        });
+      });
   bridge::RunningGuest running;
   running.name = guest_.spec.name;
-  running.run = run.name();
+  running.run = run_.name();
   running.pid = qemu_->pid();
   running.start_time = qemu_->start_time();
   running.paths = guest_.paths;
   running.ssh_port = guest_.spec.ssh_port;
-  run.add_guest(running);
+  run_.add_guest(running);
+}
+
+void GuestRun::restart() {
+  if (!end_ && !restarting_) {
+    restarting_ = true;
+    qemu_->kill();
+  }
 }
 
 GuestRun::~GuestRun() { run_.remove_guest(name()); }
 
 void GuestRun::require_orderly_end() {
   if (end_ && !end_->in_order) {
-    throw Error(end_->sentence, qemu_->console().excerpt());
+    throw Error(end_->sentence, qemu_ != nullptr ? qemu_->console().excerpt() : std::string{});
   }
 }
 

@@ -75,12 +75,19 @@ class GuestRun {
   [[nodiscard]] const PreparedGuest& guest() const { return guest_; }
   // Set once QEMU has ended.
   [[nodiscard]] const std::optional<bridge::QemuProcess::End>& end() const { return end_; }
+  // Ends QEMU at once and starts it anew with the same description, from the io_context; a failure to start is
+  // an end of the guest.
+  void restart();
   // Throws Error with the reason and the console's last lines, if the guest did not end in order.
   void require_orderly_end();
 
  private:
+  void start();
+
+  boost::asio::io_context& io_;
   const bridge::RunDirectory& run_;
   PreparedGuest guest_;
+  bool restarting_ = false;
   std::optional<bridge::QemuProcess::End> end_;
   std::unique_ptr<bridge::QemuProcess> qemu_;
 };

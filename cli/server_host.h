@@ -45,7 +45,7 @@ class ServerHost {
   // Every TLP so far, in order. Kept in timed mode, and in functional mode if a trace file is written.
   [[nodiscard]] pcie::TlpTrace* trace() { return trace_.get(); }
   // Disconnects the clients and completes trace and recording; throws Error if they couldn't be written.
-  // Nothing else may be called afterwards. Without it the files are left as a killed process leaves them.
+  // Afterwards only trace() may be asked. Without it the files are left as a killed process leaves them.
   void close();
 
   // Runs until stop() is called from a handler. Exceptions of handlers leave it.

@@ -181,6 +181,8 @@ void Platform::advance(Picoseconds until, std::uint64_t budget) {
     sc_core::sc_start(sc_core::sc_time::from_value((until - now()).count), sc_core::SC_RUN_TO_TIME);
   }
   parts_->host->set_budget(0);
+  // Time may have passed without an event; what comes from outside next happens at the kernel's time.
+  parts_->host->synchronise();
   // What comes from outside next happens now, whenever the queue was last looked at.
   parts_->host->synchronise();
 }
@@ -199,7 +201,6 @@ bool Platform::at_rest() const {
 }
 
 void Platform::complete(pcie::HostRequest& request) {
-  parts_->simulation.events.advance_to(now());
   parts_->root_complex().start(request);
   const Picoseconds deadline = now() + completion_timeout;
   while (!request.done) {

@@ -1,5 +1,6 @@
 #!/bin/bash
-# A server that is killed and started again: the launcher plugs its devices in again, and they work.
+# A server that is killed and started again: the launcher starts its guests anew, and the devices work.
+# (QEMU up to 11.1 can't lose a vfio-user function with MSI-X: see docs/getting-started.md.)
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -11,8 +12,10 @@ count() { "$ORRERY" exec guest0 -- sh -c 'grep -l 0x1234 /sys/bus/pci/devices/*/
 kill -KILL "$SERVER"
 until_true 20 "the loss to be noticed" has "$WORK/boot.log" 'has gone'
 start_server "$WORK/s" "$WORK/server2.log"
-until_true 120 "12 devices back" has "$WORK/boot.log" 'is back' 12
-until_true 30 "12 endpoints again" sh -c "[ \"\$('$ORRERY' exec guest0 -- sh -c 'grep -l 0x1234 /sys/bus/pci/devices/*/vendor | wc -l')\" -eq 12 ]"
+until_true 20 "the guest's new start" has "$WORK/boot.log" 'guest0: started anew'
+until_true 180 "the guest, again" "$ORRERY" exec guest0 -- true
+[ "$(count)" -eq 12 ] || fail "not 12 endpoints again"
 "$ORRERY" exec guest0 -- /usr/bin/orrery-guest-demo --size 64K topology memory copy >"$WORK/demo.log" 2>&1 ||
-    fail "the devices don't work after the re-plug"
+    fail "the devices don't work on the new server"
+kill -0 "$PID" || fail "the launcher ended"
 pass "12 devices back after the server was killed"
