@@ -17,7 +17,7 @@
 
 #include "pci.h"
 
-#define DEVICE_VECTORS 4 /* MSI-X vectors that this program uses */
+#define DEVICE_VECTORS 4 /* MSI-X vectors that this program uses, if the function has as many */
 
 struct device {
   struct pci_function pci;

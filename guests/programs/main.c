@@ -21,6 +21,7 @@ static const struct {
     {"interrupt", test_interrupt, "completion by MSI-X"},
     {"unmap", test_unmap, "unmap a page under a running DMA"},
     {"rnic", test_rnic, "RNIC self-test engines against host and GPU memory"},
+    {"plugins", test_plugins, "the example plug-in models: CRC32C accelerator, DMA engine in Verilog"},
 };
 #define TEST_COUNT (sizeof(tests) / sizeof(tests[0]))
 

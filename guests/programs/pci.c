@@ -11,9 +11,23 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "examples/systemc_device/crc32c_registers.h"
+#include "examples/verilog_dma/verilog_dma_registers.h"
 #include "systemc_models/device_identity.h"
 
 #define DEVICES "/sys/bus/pci/devices"
+
+static const struct {
+  uint16_t vendor;
+  uint16_t device;
+  enum pci_kind kind;
+} known[] = {
+    {ORRERY_PCI_VENDOR, ORRERY_PCI_DEVICE_GPU, KIND_GPU},
+    {ORRERY_PCI_VENDOR, ORRERY_PCI_DEVICE_RNIC, KIND_RNIC},
+    {CRC32C_VENDOR_ID, CRC32C_DEVICE_ID, KIND_CRC32C},
+    {VERILOG_DMA_VENDOR_ID, VERILOG_DMA_DEVICE_ID, KIND_VERILOG_DMA},
+};
+#define KNOWN (sizeof(known) / sizeof(known[0]))
 
 void pci_attribute(const char* bdf, const char* name, char* text, size_t size) {
   char path[PATH_MAX];
@@ -143,18 +157,23 @@ int pci_scan(struct pci_function* functions, int capacity) {
   int count = 0;
   const struct dirent* entry;
   while ((entry = readdir(folder)) != NULL && count < capacity) {
-    if (entry->d_name[0] == '.' || number_attribute(entry->d_name, "vendor") != ORRERY_PCI_VENDOR) {
+    if (entry->d_name[0] == '.') {
       continue;
     }
+    const uint64_t vendor = number_attribute(entry->d_name, "vendor");
     const uint64_t device = number_attribute(entry->d_name, "device");
-    if (device != ORRERY_PCI_DEVICE_GPU && device != ORRERY_PCI_DEVICE_RNIC) {
+    size_t which = 0;
+    while (which < KNOWN && (known[which].vendor != vendor || known[which].device != device)) {
+      ++which;
+    }
+    if (which == KNOWN) {
       continue;
     }
     struct pci_function* function = &functions[count++];
     memset(function, 0, sizeof(*function));
     snprintf(function->bdf, sizeof(function->bdf), "%.15s", entry->d_name);
-    function->kind = device == ORRERY_PCI_DEVICE_GPU ? KIND_GPU : KIND_RNIC;
-    function->vendor = ORRERY_PCI_VENDOR;
+    function->kind = known[which].kind;
+    function->vendor = (uint16_t)vendor;
     function->device = (uint16_t)device;
     function->class_code = (uint32_t)number_attribute(function->bdf, "class");
     function->serial = read_serial(function->bdf);

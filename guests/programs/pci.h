@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Orrery functions of this machine, as the kernel's sysfs and their configuration space show them.
+ * The Orrery functions of this machine, and those of the example plug-in models (examples/), as the kernel's sysfs
+ * and their configuration space show them.
  */
 #ifndef ORRERY_GUESTS_PROGRAMS_PCI_H
 #define ORRERY_GUESTS_PROGRAMS_PCI_H
@@ -13,7 +14,7 @@
 #define PCI_MAX_PARENTS 8
 #define PCI_MAX_FUNCTIONS 64
 
-enum pci_kind { KIND_GPU, KIND_RNIC };
+enum pci_kind { KIND_GPU, KIND_RNIC, KIND_CRC32C, KIND_VERILOG_DMA };
 
 struct pci_bar {
   uint64_t address; /* bus address, which on this architecture is also the CPU's */

@@ -28,5 +28,6 @@ void test_allreduce(struct session* session);
 void test_interrupt(struct session* session);
 void test_unmap(struct session* session);
 void test_rnic(struct session* session);
+void test_plugins(struct session* session);
 
 #endif

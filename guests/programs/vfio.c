@@ -149,20 +149,28 @@ static bool enable_device(const struct device* device) {
 }
 
 static bool enable_interrupts(struct device* device) {
+  struct vfio_irq_info info = {.argsz = sizeof(info), .index = VFIO_PCI_MSIX_IRQ_INDEX};
+  if (ioctl(device->fd, VFIO_DEVICE_GET_IRQ_INFO, &info) != 0) {
+    return false;
+  }
+  const unsigned vectors = info.count < DEVICE_VECTORS ? info.count : DEVICE_VECTORS;
+  if (vectors == 0) {
+    return true;
+  }
   _Alignas(struct vfio_irq_set) uint8_t raw[sizeof(struct vfio_irq_set) + DEVICE_VECTORS * sizeof(int32_t)];
   struct vfio_irq_set* set = (struct vfio_irq_set*)(void*)raw;
-  for (unsigned i = 0; i < DEVICE_VECTORS; ++i) {
+  for (unsigned i = 0; i < vectors; ++i) {
     device->events[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (device->events[i] < 0) {
       return false;
     }
     memcpy(set->data + i * sizeof(int32_t), &device->events[i], sizeof(int32_t));
   }
-  set->argsz = sizeof(raw);
+  set->argsz = (uint32_t)(sizeof(struct vfio_irq_set) + vectors * sizeof(int32_t));
   set->flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
   set->index = VFIO_PCI_MSIX_IRQ_INDEX;
   set->start = 0;
-  set->count = DEVICE_VECTORS;
+  set->count = vectors;
   return ioctl(device->fd, VFIO_DEVICE_SET_IRQS, set) == 0;
 }
 
