@@ -173,6 +173,7 @@ int boot(const Options& options) {
   boost::asio::io_context& io = host != nullptr ? host->io() : own_io;
 
   std::vector<std::unique_ptr<GuestRun>> guests;
+  guests.reserve(configured.size());
   for (const models::GuestConfig& guest : configured) {
     guests.push_back(std::make_unique<GuestRun>(
         io, run, prepare_guest(run, topology, config, guest, options.guest, [&](const std::string& endpoint) {

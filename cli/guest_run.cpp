@@ -150,7 +150,7 @@ PreparedGuest prepare_guest(const bridge::RunDirectory& run, const models::Topol
     image.mode = options.disk_write ? bridge::DiskMode::write : bridge::DiskMode::throw_away;
     spec.disk = image;
     if (disk == bridge::GuestAssets::default_disk) {
-      spec.kernel_arguments.push_back("orrery.root=/dev/vda");
+      spec.kernel_arguments.emplace_back("orrery.root=/dev/vda");
     }
   }
   for (const std::string& words : {guest.command_line, options.append}) {
@@ -165,7 +165,7 @@ PreparedGuest prepare_guest(const bridge::RunDirectory& run, const models::Topol
   if (options.ssh || !options.ssh_key.empty()) {
     spec.ssh_port = bridge::find_free_loopback_port();
     spec.ssh_key_file = options.ssh_key.empty() ? own_public_key() : options.ssh_key;
-    spec.kernel_arguments.push_back("orrery.ssh=1");
+    spec.kernel_arguments.emplace_back("orrery.ssh=1");
   }
   spec.extra_arguments = options.qemu_arguments;
 

@@ -36,7 +36,7 @@ struct Options {
 };
 
 std::filesystem::path private_directory(const std::string& name) {
-  const std::filesystem::path directory = std::filesystem::absolute(name);
+  std::filesystem::path directory = std::filesystem::absolute(name);
   std::error_code failed;
   std::filesystem::create_directories(directory, failed);
   if (failed) {

@@ -106,8 +106,8 @@ class Iommu {
   // None if 65535 exist.
   [[nodiscard]] std::optional<DomainId> create_domain(DomainMode mode);
   // Frees its tables; requesters attached to it have no domain then. False if there is no such domain.
-  bool destroy_domain(DomainId domain);
-  bool set_mode(DomainId domain, DomainMode mode);
+  bool destroy_domain(DomainId id);
+  bool set_mode(DomainId id, DomainMode mode);
   [[nodiscard]] bool exists(DomainId domain) const;
   // Preconditions of the next four: exists(domain).
   [[nodiscard]] DomainMode mode(DomainId domain) const;
@@ -127,8 +127,8 @@ class Iommu {
   // --- Mappings --------------------------------------------------------------------------------
   // As PageTable::map and ::unmap; `invalid` if there is no such domain. Legal in every mode: a mapping takes
   // effect when the domain is `translated`.
-  PageTableStatus map(DomainId domain, Iova iova, Hpa hpa, std::uint64_t size, DmaAccess access);
-  PageTableStatus unmap(DomainId domain, Iova iova, std::uint64_t size, std::uint64_t* unmapped = nullptr);
+  PageTableStatus map(DomainId id, Iova iova, Hpa hpa, std::uint64_t size, DmaAccess access);
+  PageTableStatus unmap(DomainId id, Iova iova, std::uint64_t size, std::uint64_t* unmapped = nullptr);
 
   // --- Translation -----------------------------------------------------------------------------
   // A fault is recorded and reported to the observer.

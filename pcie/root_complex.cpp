@@ -230,7 +230,8 @@ void RootComplex::handle_memory(unsigned port, TlpPtr tlp) {
 
   const std::uint32_t total = tlp->length;
   for (std::uint32_t offset = 0; offset < total;) {
-    const Destination destination = resolve(*tlp, offset);
+    // The part that is the whole TLP takes it, and is the last.
+    const Destination destination = resolve(*tlp, offset);  // NOLINT(bugprone-use-after-move)
     const std::uint32_t bytes = destination.bytes;
     switch (destination.kind) {
       case Destination::Kind::direct:

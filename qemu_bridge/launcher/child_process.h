@@ -26,7 +26,7 @@ struct ChildOptions {
   // Set in the child's environment, over what it inherits.
   std::vector<std::pair<std::string, std::string>> environment;
   // Of stdout and stderr together, the last this many bytes are kept.
-  std::size_t output_tail_bytes = 16 * 1024;
+  std::size_t output_tail_bytes = std::size_t{16} * 1024;
 };
 
 // How a child ended.

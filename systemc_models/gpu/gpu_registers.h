@@ -21,7 +21,7 @@
 #ifndef ORRERY_SYSTEMC_MODELS_GPU_GPU_REGISTERS_H
 #define ORRERY_SYSTEMC_MODELS_GPU_GPU_REGISTERS_H
 
-#include <stdint.h>  // NOLINT(modernize-deprecated-headers): a header for C too
+#include <stdint.h>
 
 #define ORRERY_GPU_BAR_REGISTERS 0
 #define ORRERY_GPU_BAR_MEMORY 2

@@ -16,7 +16,7 @@
 #ifndef ORRERY_SYSTEMC_MODELS_RNIC_RNIC_REGISTERS_H
 #define ORRERY_SYSTEMC_MODELS_RNIC_RNIC_REGISTERS_H
 
-#include <stdint.h>  // NOLINT(modernize-deprecated-headers): a header for C too
+#include <stdint.h>
 
 #define ORRERY_RNIC_BAR_REGISTERS 0
 #define ORRERY_RNIC_BAR_MSIX 4
