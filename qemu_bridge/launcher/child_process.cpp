@@ -178,10 +178,20 @@ class ChildProcess::State : public std::enable_shared_from_this<State> {
 
   void begin() {
     read_output();
+    watch();
+  }
+
+  void watch() {
     watch_.async_wait(asio::posix::stream_descriptor::wait_read,
                       [self = shared_from_this()](const boost::system::error_code& failed) {
-                        if (!failed) {
+                        if (failed) {
+                          return;
+                        }
+                        // Readiness is a hint: a descriptor number used before can bring one that is stale.
+                        if (self->has_ended()) {
                           self->reap();
+                        } else {
+                          self->watch();
                         }
                       });
   }
