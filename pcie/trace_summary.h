@@ -15,7 +15,7 @@ namespace orrery::pcie {
 // Distribution of latencies in constant memory: exact count, minimum, mean and maximum; quantiles to 1.6 %.
 class LatencyHistogram {
  public:
-  void add(std::uint64_t picoseconds);
+  void add(std::uint64_t ps);
   [[nodiscard]] std::uint64_t count() const { return count_; }
   // The rest: count() > 0.
   [[nodiscard]] std::uint64_t minimum() const { return minimum_; }

@@ -68,7 +68,7 @@ class Interrupts final : public pcie::InterruptSink {
 
   int assign(const wire::IrqSet& set, std::span<FileDescriptor> descriptors);
   void act(std::uint32_t index, std::uint32_t vector, std::uint32_t action);
-  void fire(std::uint32_t index, std::uint32_t vector);
+  void fire(std::uint32_t index, std::uint32_t number);
   void set_masked(Vector& vector, bool masked);
   void deliver_if_due(Vector& vector);
   void disable(std::uint32_t index);

@@ -122,7 +122,7 @@ std::vector<std::string> child_environment(const ChildOptions& options) {
     }
   }
   for (const auto& [key, value] : options.environment) {
-    environment.push_back(key + '=' + value);
+    environment.push_back(fmt::format("{}={}", key, value));
   }
   return environment;
 }
