@@ -70,7 +70,9 @@ void measure(const std::filesystem::path& socket, const Options& options) {
   }
   const double read_seconds = std::chrono::duration<double>(Clock::now() - read_begin).count();
   std::sort(micros.begin(), micros.end());
-  const auto at = [&](double q) { return micros[static_cast<std::size_t>(q * static_cast<double>(micros.size() - 1))]; };
+  const auto at = [&](double q) {
+    return micros[static_cast<std::size_t>(q * static_cast<double>(micros.size() - 1))];
+  };
   fmt::print("region read round trip  p50 {:6.2f} us   p99 {:6.2f} us   {:.0f} /s   (register 0 = {:#x})\n", at(0.5),
              at(0.99), static_cast<double>(options.reads) / read_seconds, value);
 

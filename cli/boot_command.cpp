@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -35,8 +35,8 @@ struct Options {
   ConfigOptions config;
   GuestOptions guest;
   std::string run;
-  std::string server;       // directory of a running `orrery serve`
-  std::string only;         // name of one guest
+  std::string server;  // directory of a running `orrery serve`
+  std::string only;    // name of one guest
   bool poll = false;
   bool no_console = false;
   bool json = false;

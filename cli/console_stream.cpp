@@ -122,6 +122,8 @@ ConsoleStream::ConsoleStream(boost::asio::io_context& io, std::string socket_pat
   state_->start();
 }
 
-ConsoleStream::~ConsoleStream() { state_->stop(); }
+ConsoleStream::~ConsoleStream() {
+  state_->stop();
+}
 
 }  // namespace orrery::cli

@@ -7,9 +7,9 @@
 #include <fstream>
 #include <map>
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <boost/asio/post.hpp>
-#include <fmt/format.h>
 
 #include "common/error.h"
 #include "qemu_bridge/launcher/qemu_command_line.h"
@@ -30,7 +30,9 @@ const char* speed_name(unsigned generation) {
   return names[std::clamp(generation, 1U, 6U) - 1];
 }
 
-bridge::PcieLinkSpec link_spec(const pcie::LinkSettings& link) { return {speed_name(link.generation), link.width}; }
+bridge::PcieLinkSpec link_spec(const pcie::LinkSettings& link) {
+  return {speed_name(link.generation), link.width};
+}
 
 std::string own_public_key() {
   const char* home = std::getenv("HOME");
@@ -222,7 +224,9 @@ void GuestRun::restart() {
   }
 }
 
-GuestRun::~GuestRun() { run_.remove_guest(name()); }
+GuestRun::~GuestRun() {
+  run_.remove_guest(name());
+}
 
 void GuestRun::require_orderly_end() {
   if (end_ && !end_->in_order) {

@@ -24,19 +24,19 @@ namespace orrery::cli {
 
 // What the command line says about guests; what it leaves open, the configuration decides.
 struct GuestOptions {
-  std::string kernel;      // a name of the cache ("7.3-cloud") or a path
+  std::string kernel;  // a name of the cache ("7.3-cloud") or a path
   std::string initrd;
-  std::string disk;        // "root" for the one that set-up made, or a path
+  std::string disk;  // "root" for the one that set-up made, or a path
   bool disk_write = false;
-  std::string firmware;    // "seabios", "ovmf"
+  std::string firmware;  // "seabios", "ovmf"
   unsigned cpus = 0;
   unsigned memory_mib = 0;
   std::string share;
   bool share_read_only = false;
   bool ssh = false;
-  std::string ssh_key;     // public key; empty with ssh: the user's own, ~/.ssh/id_*.pub
+  std::string ssh_key;  // public key; empty with ssh: the user's own, ~/.ssh/id_*.pub
   bool no_network = false;
-  std::string append;      // to the kernel's command line
+  std::string append;  // to the kernel's command line
   std::vector<std::string> qemu_arguments;
 };
 void add_guest_options(CLI::App& command, GuestOptions& options);

@@ -52,12 +52,11 @@ class Recorder::Function final : public pcie::FunctionAccess, private pcie::Mess
     inner_.reset();
     recorder_.platform_.settle();
   }
-  pcie::MapResult dma_map(Iova iova, std::uint64_t size, pcie::DmaAccess access,
-                          std::optional<pcie::FileWindow> window, pcie::MessageMemory* messages) override {
+  pcie::MapResult dma_map(Iova iova, std::uint64_t size, pcie::DmaAccess access, std::optional<pcie::FileWindow> window,
+                          pcie::MessageMemory* messages) override {
     Stimulus stimulus = recorder_.begin(StimulusKind::dma_map, index_);
     messages_ = messages != nullptr ? messages : messages_;
-    const pcie::MapResult result =
-        inner_.dma_map(iova, size, access, window, messages != nullptr ? this : nullptr);
+    const pcie::MapResult result = inner_.dma_map(iova, size, access, window, messages != nullptr ? this : nullptr);
     if (result != pcie::MapResult::ok) {
       return result;  // changed nothing
     }
@@ -135,9 +134,13 @@ Recorder::Recorder(models::Platform& platform, const std::string& path)
   platform.dram().set_observer(this);
 }
 
-Recorder::~Recorder() { platform_.dram().set_observer(nullptr); }
+Recorder::~Recorder() {
+  platform_.dram().set_observer(nullptr);
+}
 
-pcie::FunctionAccess& Recorder::function(std::size_t endpoint) { return *functions_.at(endpoint); }
+pcie::FunctionAccess& Recorder::function(std::size_t endpoint) {
+  return *functions_.at(endpoint);
+}
 
 Stimulus Recorder::begin(StimulusKind kind, std::size_t function) {
   platform_.settle();

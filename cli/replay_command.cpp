@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -58,7 +58,8 @@ void replay(const Options& options) {
 
 void add_replay_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("replay", "Repeat a recorded run without its guest and compare the trace hash");
+  CLI::App* command =
+      app.add_subcommand("replay", "Repeat a recorded run without its guest and compare the trace hash");
   command->add_option("file", options->file, "Recording, as record.file of the configuration named it")->required();
   command->add_option("--trace", options->trace, "Write the replay's trace to this file");
   command->add_flag("--json", options->json, "Print the result as JSON");

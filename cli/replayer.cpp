@@ -35,7 +35,9 @@ Replayer::~Replayer() {
   platform_->simulation().observer = nullptr;
 }
 
-void Replayer::write_trace(const std::string& path) { trace_->open(path); }
+void Replayer::write_trace(const std::string& path) {
+  trace_->open(path);
+}
 
 void Replayer::diverged(const std::string& what) const {
   throw Error(fmt::format("{}: the replay has left the recorded course at {} ps, after {} stimuli: {}", reader_.name(),
@@ -101,15 +103,15 @@ ReplayResult Replayer::run() {
 
 void Replayer::inject(const Stimulus& s) {
   if (s.function >= platform_->functions()) {
-    throw Error(fmt::format("{}: stimulus {} is for function {}, and there are {}", reader_.name(), stimuli_, s.function,
-                            platform_->functions()));
+    throw Error(fmt::format("{}: stimulus {} is for function {}, and there are {}", reader_.name(), stimuli_,
+                            s.function, platform_->functions()));
   }
   pcie::FunctionAccess& function = platform_->function(s.function);
   const auto in_bar = [&] {
     if (s.region >= pcie::bar_count || s.size > function.bars()[s.region].size ||
         s.address > function.bars()[s.region].size - s.size) {
-      throw Error(fmt::format("{}: stimulus {} lies outside BAR{} of {}", reader_.name(), stimuli_, s.region,
-                              function.name()));
+      throw Error(
+          fmt::format("{}: stimulus {} lies outside BAR{} of {}", reader_.name(), stimuli_, s.region, function.name()));
     }
   };
   const auto in_config = [&] {
@@ -164,20 +166,31 @@ void Replayer::inject(const Stimulus& s) {
       }
       break;
     }
-    case StimulusKind::dma_unmap: function.dma_unmap(Iova{s.address}, s.size); break;
-    case StimulusKind::dma_unmap_all: function.dma_unmap_all(); break;
+    case StimulusKind::dma_unmap:
+      function.dma_unmap(Iova{s.address}, s.size);
+      break;
+    case StimulusKind::dma_unmap_all:
+      function.dma_unmap_all();
+      break;
     case StimulusKind::interrupts_attached:
-    case StimulusKind::interrupts_detached: break;  // nobody is there to be interrupted
-    case StimulusKind::reset: function.reset(); break;
-    case StimulusKind::disconnect: function.disconnect(); break;
-    case StimulusKind::memory_contents: break;  // see run()
+    case StimulusKind::interrupts_detached:
+      break;  // nobody is there to be interrupted
+    case StimulusKind::reset:
+      function.reset();
+      break;
+    case StimulusKind::disconnect:
+      function.disconnect();
+      break;
+    case StimulusKind::memory_contents:
+      break;  // see run()
   }
 }
 
 void Replayer::before_device_read(unsigned file, std::uint64_t offset, std::span<std::byte> bytes) {
   while (more_ && current_.kind == StimulusKind::memory_contents && current_.file == file &&
          current_.position == platform_->simulation().events.dispatched() && current_.file_offset >= offset &&
-         current_.bytes.size() <= bytes.size() && current_.file_offset - offset <= bytes.size() - current_.bytes.size()) {
+         current_.bytes.size() <= bytes.size() &&
+         current_.file_offset - offset <= bytes.size() - current_.bytes.size()) {
     std::memcpy(bytes.data() + (current_.file_offset - offset), current_.bytes.data(), current_.bytes.size());
     try {
       advance();

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/config_options.h"
@@ -51,8 +51,8 @@ void print_guest(const Options& options, const PreparedGuest& guest) {
     fmt::print("{}\n", bridge::libvirt_domain_xml(guest.spec, guest.topology, guest.qemu));
   } else {
     fmt::print("# {}\n{}\n", guest.spec.name,
-               bridge::as_shell_script(guest.qemu.program, bridge::qemu_arguments(guest.spec, guest.topology, guest.paths,
-                                                                                  guest.qemu)));
+               bridge::as_shell_script(guest.qemu.program,
+                                       bridge::qemu_arguments(guest.spec, guest.topology, guest.paths, guest.qemu)));
   }
 }
 
@@ -76,9 +76,8 @@ void serve(const Options& options) {
     fmt::print("{}\n", json.dump());
   } else {
     for (const models::GuestConfig& guest : host.guests()) {
-      print_guest(options, prepare_guest(run, topology, config, guest, options.guest, [&](const std::string& endpoint) {
-                    return host.socket(endpoint).string();
-                  }));
+      print_guest(options, prepare_guest(run, topology, config, guest, options.guest,
+                                         [&](const std::string& endpoint) { return host.socket(endpoint).string(); }));
     }
     fmt::print("# serving {} functions in {}; Ctrl-C ends it\n", topology.endpoints.size(), directory.string());
   }
@@ -102,7 +101,8 @@ void add_serve_command(CLI::App& app) {
       app.add_subcommand("serve", "Run the emulated server; print what starts QEMU or libvirt on its sockets");
   add_config_options(*command, options->config);
   add_guest_options(*command, options->guest);
-  command->add_option("--directory", options->directory, "Directory for the sockets; made if it isn't there")->required();
+  command->add_option("--directory", options->directory, "Directory for the sockets; made if it isn't there")
+      ->required();
   command->add_option("--format", options->format, "What to print: qemu (a shell command) or libvirt (domain XML)")
       ->check(CLI::IsMember({"qemu", "libvirt"}));
   command->add_flag("--poll", options->poll, "Spin instead of sleeping: lower latency, a whole core");

@@ -63,8 +63,8 @@ class EventQueue {
   void refill();
 
   std::array<Bucket, 65> buckets_;
-  std::uint64_t occupied_ = 0;   // bit k-1: bucket k is not empty (k >= 1)
-  bool due_ = false;             // bucket 0 is not empty
+  std::uint64_t occupied_ = 0;  // bit k-1: bucket k is not empty (k >= 1)
+  bool due_ = false;            // bucket 0 is not empty
   std::uint64_t base_ = 0;
   Picoseconds now_;
   std::uint64_t dispatched_ = 0;

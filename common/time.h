@@ -34,15 +34,29 @@ struct Picoseconds {
   static constexpr Picoseconds max() { return {std::numeric_limits<std::uint64_t>::max()}; }
 };
 
-constexpr Picoseconds max(Picoseconds a, Picoseconds b) { return a < b ? b : a; }
-constexpr Picoseconds min(Picoseconds a, Picoseconds b) { return b < a ? b : a; }
+constexpr Picoseconds max(Picoseconds a, Picoseconds b) {
+  return a < b ? b : a;
+}
+constexpr Picoseconds min(Picoseconds a, Picoseconds b) {
+  return b < a ? b : a;
+}
 
 inline namespace time_literals {
-constexpr Picoseconds operator""_ps(unsigned long long n) { return {n}; }
-constexpr Picoseconds operator""_ns(unsigned long long n) { return {n * 1'000}; }
-constexpr Picoseconds operator""_us(unsigned long long n) { return {n * 1'000'000}; }
-constexpr Picoseconds operator""_ms(unsigned long long n) { return {n * 1'000'000'000}; }
-constexpr Picoseconds operator""_s(unsigned long long n) { return {n * 1'000'000'000'000}; }
+constexpr Picoseconds operator""_ps(unsigned long long n) {
+  return {n};
+}
+constexpr Picoseconds operator""_ns(unsigned long long n) {
+  return {n * 1'000};
+}
+constexpr Picoseconds operator""_us(unsigned long long n) {
+  return {n * 1'000'000};
+}
+constexpr Picoseconds operator""_ms(unsigned long long n) {
+  return {n * 1'000'000'000};
+}
+constexpr Picoseconds operator""_s(unsigned long long n) {
+  return {n * 1'000'000'000'000};
+}
 }  // namespace time_literals
 
 }  // namespace orrery

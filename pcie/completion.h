@@ -13,7 +13,8 @@ TlpPtr make_completion(Simulation& simulation, const Tlp& request, Bdf completer
 
 // A completion with `length` bytes of data (to be stored or borrowed by the caller), the part of a memory
 // read at request address + offset. In functional mode a burst of TLPs of at most `unit` bytes (MPS or
-// RCB; those of one burst of reads never hold bytes of two of its reads); in timed mode the caller makes each TLP no longer than completion_chunk() says.
+// RCB; those of one burst of reads never hold bytes of two of its reads); in timed mode the caller makes each TLP no
+// longer than completion_chunk() says.
 TlpPtr make_data_completion(Simulation& simulation, const Tlp& request, Bdf completer, std::uint32_t offset,
                             std::uint32_t length, std::uint32_t unit);
 
@@ -25,6 +26,8 @@ constexpr std::uint32_t completion_chunk(std::uint64_t address, std::uint32_t re
 }
 
 // A zero-length read (§2.2.5): one DW with no byte enabled, the flush of earlier posted writes.
-inline bool is_zero_length_read(const Tlp& tlp) { return tlp.type == TlpType::MRd && tlp.first_be == 0; }
+inline bool is_zero_length_read(const Tlp& tlp) {
+  return tlp.type == TlpType::MRd && tlp.first_be == 0;
+}
 
 }  // namespace orrery::pcie

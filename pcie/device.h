@@ -25,15 +25,15 @@ struct DmaTransfer {
   Kind kind = Kind::read;
   AddressType at = AddressType::untranslated;
   Attributes attributes;
-  std::uint64_t address = 0;      // bus address (an Iova for AT = 00b, an Hpa for AT = 10b)
-  std::uint64_t length = 0;       // bytes, >= 1
-  std::byte* buffer = nullptr;    // the device's own bytes: source of a write, destination of a read
+  std::uint64_t address = 0;    // bus address (an Iova for AT = 00b, an Hpa for AT = 10b)
+  std::uint64_t length = 0;     // bytes, >= 1
+  std::byte* buffer = nullptr;  // the device's own bytes: source of a write, destination of a read
   // Writes only: learn whether they arrived. Posted writes get no completion, so the endpoint follows
   // them with zero-length reads (PCIe Base 6.3 §2.2.5), one per 4 KiB page written, and reports their
   // status. Without it a write is done when its last TLP has left.
   bool confirm = false;
   DmaListener* listener = nullptr;
-  std::uint64_t context = 0;      // the device's own
+  std::uint64_t context = 0;  // the device's own
 
   // Results, valid in on_dma_done().
   CompletionStatus status = CompletionStatus::success;  // the first failure
@@ -63,15 +63,15 @@ class DmaListener {
 // completions (headers and framing not counted; configuration and the one DW that answers a zero-length read
 // not counted).
 struct PortCounters {
-  std::uint64_t write_bytes_sent = 0;           // MWr payload, MSI-X included
+  std::uint64_t write_bytes_sent = 0;  // MWr payload, MSI-X included
   std::uint64_t write_bytes_received = 0;
-  std::uint64_t read_bytes_requested = 0;       // by our MRd
-  std::uint64_t completion_bytes_sent = 0;      // CplD payload sent for requests of others
+  std::uint64_t read_bytes_requested = 0;   // by our MRd
+  std::uint64_t completion_bytes_sent = 0;  // CplD payload sent for requests of others
   std::uint64_t completion_bytes_received = 0;
-  std::uint64_t msix_sent = 0;                  // each is a 4-byte MWr, also counted above
+  std::uint64_t msix_sent = 0;  // each is a 4-byte MWr, also counted above
   // Completions received with a status other than success, and requests for which no BAR or model answered.
   std::uint64_t errors = 0;
-  std::uint64_t unexpected_completions = 0;     // no such tag outstanding (e.g. after a reset)
+  std::uint64_t unexpected_completions = 0;  // no such tag outstanding (e.g. after a reset)
 };
 
 // What an endpoint offers its device model.

@@ -25,7 +25,7 @@ struct BarDescription {
   std::uint64_t size = 0;  // bytes, power of two; 0: no such BAR
   bool is_64bit = false;
   bool prefetchable = false;
-  int memory_fd = -1;      // memfd that backs the whole BAR from offset 0, if a VMM may map it; else -1
+  int memory_fd = -1;  // memfd that backs the whole BAR from offset 0, if a VMM may map it; else -1
 };
 
 // Access rights of a DMA mapping, seen from the device.
@@ -78,8 +78,8 @@ class FunctionAccess {
 
   [[nodiscard]] virtual std::string name() const = 0;  // "gpu3", "rnic0": stable, from the configuration
   [[nodiscard]] virtual std::array<BarDescription, bar_count> bars() const = 0;
-  [[nodiscard]] virtual std::uint32_t config_size() const = 0;     // 4096
-  [[nodiscard]] virtual unsigned msix_vectors() const = 0;         // 0: no MSI-X capability
+  [[nodiscard]] virtual std::uint32_t config_size() const = 0;  // 4096
+  [[nodiscard]] virtual unsigned msix_vectors() const = 0;      // 0: no MSI-X capability
 
   // Configuration space and BAR accesses of 1, 2, 4 or 8 bytes for registers, any length for memory
   // BARs. offset + size has been checked against the region's size by the caller. Reads are answered

@@ -24,9 +24,9 @@ class HostMemoryListener {
 class HostMemory {
  public:
   enum class Kind : std::uint8_t {
-    none,     // nobody claims the address
-    direct,   // bytes of this process
-    remote,   // bytes that only read_remote() and write_remote() reach (guest memory without a descriptor)
+    none,    // nobody claims the address
+    direct,  // bytes of this process
+    remote,  // bytes that only read_remote() and write_remote() reach (guest memory without a descriptor)
   };
   struct Window {
     Kind kind = Kind::none;

@@ -4,7 +4,9 @@
 
 // SystemC's shared library refers to this symbol even where the program has a main() of its own. A
 // program that is started through SystemC's main() defines it itself.
-extern "C" __attribute__((weak)) int sc_main(int /*argc*/, char* /*argv*/[]) { return 0; }
+extern "C" __attribute__((weak)) int sc_main(int /*argc*/, char* /*argv*/[]) {
+  return 0;
+}
 
 namespace orrery::pcie {
 
@@ -19,7 +21,9 @@ void EventHost::kick() {
   }
 }
 
-void EventHost::synchronise() { events_.advance_to({sc_core::sc_time_stamp().value()}); }
+void EventHost::synchronise() {
+  events_.advance_to({sc_core::sc_time_stamp().value()});
+}
 
 void EventHost::run() {
   const std::uint64_t now = sc_core::sc_time_stamp().value();
@@ -43,10 +47,7 @@ void EventHost::run() {
 }
 
 LinkModule::LinkModule(const sc_core::sc_module_name& name, Simulation& simulation, const LinkSettings& settings)
-    : sc_module(name),
-      core(simulation, this->name(), settings),
-      upper("upper", core.down),
-      lower("lower", core.up) {
+    : sc_module(name), core(simulation, this->name(), settings), upper("upper", core.down), lower("lower", core.up) {
   core.down.connect(lower.tx);
   core.up.connect(upper.tx);
 }

@@ -17,8 +17,7 @@ namespace orrery::pcie {
 
 // One PCIe port: `rx` receives TLPs for a core, `tx` sends a core's TLPs.
 struct TlmPort {
-  TlmPort(const std::string& name, TlpSink& core)
-      : rx((name + "_rx").c_str(), core), tx((name + "_tx").c_str()) {}
+  TlmPort(const std::string& name, TlpSink& core) : rx((name + "_rx").c_str(), core), tx((name + "_tx").c_str()) {}
   TlpTarget rx;
   TlpInitiator tx;
 };
@@ -82,9 +81,8 @@ class RootPortModule final : public sc_core::sc_module {
 
 class RootComplexModule final : public sc_core::sc_module {
  public:
-  RootComplexModule(const sc_core::sc_module_name& name, Simulation& simulation,
-                    const RootComplexSettings& settings, Iommu& iommu, HostMemory& memory,
-                    InterruptController& interrupts);
+  RootComplexModule(const sc_core::sc_module_name& name, Simulation& simulation, const RootComplexSettings& settings,
+                    Iommu& iommu, HostMemory& memory, InterruptController& interrupts);
   // As RootComplex::add_port(), with sockets; before the simulation starts.
   unsigned add_port(const std::string& port_name, unsigned socket, BusRange buses, const AcsControl& acs);
   RootComplex core;

@@ -59,7 +59,7 @@ class NewFile {
   }
   ~NewFile() {
     // Only a file is ours to take back: the path may name a device.
-    struct stat status{};
+    struct stat status {};
     if (!finished_ && file_ && ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode)) {
       ::unlink(path_.c_str());
     }

@@ -19,7 +19,9 @@ namespace {
 constexpr std::uint64_t frame_unit = std::uint64_t{2} << 20;
 constexpr std::uint64_t page_bytes = 4096;
 
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
+std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 }  // namespace
 
 struct Dram::File {
@@ -61,7 +63,7 @@ std::optional<Hpa> Dram::take_frames(unsigned node, std::uint64_t size, const En
 
 std::optional<Dram::Window> Dram::acquire(const pcie::FileWindow& window, std::uint64_t size, unsigned node,
                                           std::string* why) {
-  struct stat status{};
+  struct stat status {};
   if (window.fd < 0 || fstat(window.fd, &status) != 0) {
     *why = "the descriptor is not open";
     return std::nullopt;
@@ -127,7 +129,7 @@ void Dram::release(unsigned number) {
 }
 
 std::optional<Dram::FileInfo> Dram::describe(int fd) const {
-  struct stat status{};
+  struct stat status {};
   if (fstat(fd, &status) != 0) {
     return std::nullopt;
   }
@@ -153,7 +155,9 @@ std::optional<Hpa> Dram::acquire_remote(pcie::MessageMemory& messages, Iova iova
   return take_frames(0, size, entry);
 }
 
-void Dram::release_remote(Hpa address) { ranges_.erase(address.value); }
+void Dram::release_remote(Hpa address) {
+  ranges_.erase(address.value);
+}
 
 std::vector<unsigned> Dram::truncated() {
   std::vector<unsigned> numbers;
@@ -214,8 +218,7 @@ void Dram::read_remote(Hpa address, std::span<std::byte> into, pcie::HostMemoryL
                        std::uint64_t context) {
   const auto* range = ranges_.find(address.value);
   const Remote& remote = range->value.remote;
-  remote.messages->read(remote.iova + (address.value - range->start), into, &Dram::finish,
-                        new Call{listener, context});
+  remote.messages->read(remote.iova + (address.value - range->start), into, &Dram::finish, new Call{listener, context});
 }
 
 void Dram::write_remote(Hpa address, std::span<const std::byte> from, pcie::HostMemoryListener& listener,

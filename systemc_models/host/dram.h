@@ -42,7 +42,9 @@ class DramObserver {
 class Dram final : public pcie::HostMemory {
  public:
   // Frames of socket s begin at base(s): above everything that guests and firmware place BARs at.
-  static constexpr std::uint64_t base(unsigned socket) { return (std::uint64_t{1} << 47) + (std::uint64_t{socket} << 45); }
+  static constexpr std::uint64_t base(unsigned socket) {
+    return (std::uint64_t{1} << 47) + (std::uint64_t{socket} << 45);
+  }
 
   explicit Dram(const DramSettings& settings);
   Dram(const Dram&) = delete;

@@ -36,7 +36,8 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
     const std::uintptr_t start = slot.start.load(std::memory_order_acquire);
     if (start != 0 && address - start < slot.size.load(std::memory_order_acquire)) {
       auto* page = reinterpret_cast<void*>(address & ~(page_bytes - 1));
-      if (mmap(page, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED) {
+      if (mmap(page, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+          MAP_FAILED) {
         slot.truncated.store(true, std::memory_order_release);
         errno = saved_errno;
         return;
@@ -51,7 +52,7 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
 void install_handler() {
   static std::once_flag once;
   std::call_once(once, [] {
-    struct sigaction action{};
+    struct sigaction action {};
     action.sa_sigaction = on_bus_error;
     action.sa_flags = SA_SIGINFO | SA_RESTART;
     sigemptyset(&action.sa_mask);
@@ -92,6 +93,8 @@ GuardedMapping::~GuardedMapping() {
   slots[slot_].used = false;
 }
 
-bool GuardedMapping::take_truncated() { return slots[slot_].truncated.exchange(false); }
+bool GuardedMapping::take_truncated() {
+  return slots[slot_].truncated.exchange(false);
+}
 
 }  // namespace orrery::models

@@ -2,9 +2,9 @@
 
 #include "systemc_models/gpu/gpu_core.h"
 #include "systemc_models/gpu/gpu_function.h"
+#include "systemc_models/plugin/plugin.h"
 #include "systemc_models/rnic/rnic_core.h"
 #include "systemc_models/rnic/rnic_function.h"
-#include "systemc_models/plugin/plugin.h"
 
 namespace orrery::models {
 
@@ -58,9 +58,12 @@ Device make_rnic(const ServerConfig& config, const Topology::Endpoint& endpoint)
 
 Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint, pcie::EventHost& host) {
   switch (endpoint.kind) {
-    case EndpointKind::rnic: return make_rnic(config, endpoint);
-    case EndpointKind::gpu: return make_gpu(config, endpoint);
-    case EndpointKind::plugin: break;
+    case EndpointKind::rnic:
+      return make_rnic(config, endpoint);
+    case EndpointKind::gpu:
+      return make_gpu(config, endpoint);
+    case EndpointKind::plugin:
+      break;
   }
   return make_plugin(config, endpoint, host);
 }

@@ -68,8 +68,8 @@ Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
   for (const Topology::RootPort& port : topology.root_ports) {
     complex->add_port(module_name(port.name), static_cast<unsigned>(port.socket),
                       {port.secondary_bus, port.subordinate_bus}, pcie::AcsControl::from_register(config.switches.acs));
-    const std::string below = port.switch_index ? topology.switches[*port.switch_index].name
-                                                : topology.endpoints[*port.endpoint].name;
+    const std::string below =
+        port.switch_index ? topology.switches[*port.switch_index].name : topology.endpoints[*port.endpoint].name;
     root_links.push_back(
         std::make_unique<pcie::LinkModule>(("link_" + module_name(below)).c_str(), simulation, port.link));
     pcie::bind(complex->ports.back()->port, root_links.back()->upper);
@@ -98,8 +98,8 @@ Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
     const Topology::Endpoint& described = topology.endpoints[i];
     devices.push_back(make_device(config, described, *host));
     Device& device = devices.back();
-    endpoints.push_back(std::make_unique<pcie::EndpointModule>(module_name(described.name).c_str(), simulation, settings,
-                                                               *device.config_space, device.bars, *device.model));
+    endpoints.push_back(std::make_unique<pcie::EndpointModule>(
+        module_name(described.name).c_str(), simulation, settings, *device.config_space, device.bars, *device.model));
     pcie::EndpointModule& endpoint = *endpoints.back();
     endpoint.core.set_bdf(described.bdf);
     if (described.switch_index) {
@@ -126,7 +126,7 @@ void Platform::Parts::interrupt(pcie::Bdf requester, std::uint64_t /*address*/, 
 }
 
 unsigned Platform::Parts::node_for(const std::string& guest, const pcie::FileWindow& window) {
-  struct stat status{};
+  struct stat status {};
   if (fstat(window.fd, &status) != 0) {
     return 0;
   }
@@ -140,22 +140,36 @@ unsigned Platform::Parts::node_for(const std::string& guest, const pcie::FileWin
   return static_cast<unsigned>(at - files.begin()) % config.topology.sockets;
 }
 
-void Platform::Parts::forget_guest(const std::string& guest) { files_.erase(guest); }
+void Platform::Parts::forget_guest(const std::string& guest) {
+  files_.erase(guest);
+}
 
 Platform::Platform(const ServerConfig& config) : parts_(std::make_unique<Parts>(*this, config)) {}
 Platform::~Platform() = default;
 
-const ServerConfig& Platform::config() const { return parts_->config; }
-const Topology& Platform::topology() const { return parts_->topology; }
-pcie::Simulation& Platform::simulation() { return parts_->simulation; }
-pcie::FunctionAccess& Platform::function(std::size_t endpoint) { return *parts_->functions.at(endpoint); }
-std::size_t Platform::functions() const { return parts_->functions.size(); }
+const ServerConfig& Platform::config() const {
+  return parts_->config;
+}
+const Topology& Platform::topology() const {
+  return parts_->topology;
+}
+pcie::Simulation& Platform::simulation() {
+  return parts_->simulation;
+}
+pcie::FunctionAccess& Platform::function(std::size_t endpoint) {
+  return *parts_->functions.at(endpoint);
+}
+std::size_t Platform::functions() const {
+  return parts_->functions.size();
+}
 
 void Platform::assign(std::size_t endpoint, const std::string& guest) {
   parts_->functions.at(endpoint)->set_guest(guest);
 }
 
-Picoseconds Platform::now() const { return {sc_core::sc_time_stamp().value()}; }
+Picoseconds Platform::now() const {
+  return {sc_core::sc_time_stamp().value()};
+}
 
 Picoseconds Platform::next_activity() {
   const Picoseconds queued = parts_->simulation.events.next_time();
@@ -262,9 +276,15 @@ std::vector<Platform::LinkReport> Platform::links() const {
 const pcie::SwitchCounters& Platform::switch_counters(std::size_t index) const {
   return parts_->switches.at(index)->core.counters();
 }
-const pcie::RootComplexCounters& Platform::root_complex_counters() const { return parts_->root_complex().counters(); }
-pcie::Iommu& Platform::iommu() { return parts_->iommu; }
-Dram& Platform::dram() { return parts_->dram; }
+const pcie::RootComplexCounters& Platform::root_complex_counters() const {
+  return parts_->root_complex().counters();
+}
+pcie::Iommu& Platform::iommu() {
+  return parts_->iommu;
+}
+Dram& Platform::dram() {
+  return parts_->dram;
+}
 
 void Platform::set_acs(std::size_t switch_index, std::uint16_t control) {
   pcie::SwitchModule& module = *parts_->switches.at(switch_index);

@@ -32,8 +32,8 @@ class PlatformFunction final : public pcie::FunctionAccess {
   void bar_write(unsigned bar, std::uint64_t offset, std::span<const std::byte> from) override;
   void set_interrupt_sink(pcie::InterruptSink* sink) override { sink_ = sink; }
   void reset() override;
-  pcie::MapResult dma_map(Iova iova, std::uint64_t size, pcie::DmaAccess access,
-                          std::optional<pcie::FileWindow> window, pcie::MessageMemory* messages) override;
+  pcie::MapResult dma_map(Iova iova, std::uint64_t size, pcie::DmaAccess access, std::optional<pcie::FileWindow> window,
+                          pcie::MessageMemory* messages) override;
   pcie::MapResult dma_unmap(Iova iova, std::uint64_t size) override;
   void dma_unmap_all() override;
   void disconnect() override;
@@ -45,7 +45,9 @@ class PlatformFunction final : public pcie::FunctionAccess {
     Hpa hpa;
   };
   [[nodiscard]] const Placement& placement(unsigned bar) const { return placements_[bar]; }
-  [[nodiscard]] const pcie::BarDescription& bar_description(unsigned bar) const { return virtual_bars_->descriptions()[bar]; }
+  [[nodiscard]] const pcie::BarDescription& bar_description(unsigned bar) const {
+    return virtual_bars_->descriptions()[bar];
+  }
   // Functions that were its peers, and are no more, lose it; new ones may map it.
   void set_guest(std::string guest);
   [[nodiscard]] const std::string& guest() const { return guest_; }
@@ -62,9 +64,9 @@ class PlatformFunction final : public pcie::FunctionAccess {
     unsigned file = 0;                       // file
     const PlatformFunction* peer = nullptr;  // peer
     unsigned bar = 0;
-    Hpa hpa;                                 // of the first byte
-    Hpa remote_base;                         // remote: what release_remote() wants
-    bool live = true;                        // peer: false while the BAR is elsewhere; the IOMMU then has no entry
+    Hpa hpa;           // of the first byte
+    Hpa remote_base;   // remote: what release_remote() wants
+    bool live = true;  // peer: false while the BAR is elsewhere; the IOMMU then has no entry
   };
 
   [[nodiscard]] std::uint32_t read_dword(std::uint32_t offset);

@@ -26,13 +26,13 @@ struct Platform::Parts final : private pcie::InterruptController {
   pcie::Iommu iommu;
   std::unique_ptr<pcie::EventHost> host;
   std::unique_ptr<pcie::RootComplexModule> complex;
-  std::vector<std::unique_ptr<pcie::LinkModule>> root_links;    // by root port
+  std::vector<std::unique_ptr<pcie::LinkModule>> root_links;  // by root port
   std::vector<std::unique_ptr<pcie::SwitchModule>> switches;
   std::vector<std::unique_ptr<pcie::LinkModule>> device_links;  // by endpoint; null at a root port
   std::vector<Device> devices;                                  // by endpoint
   std::vector<std::unique_ptr<pcie::EndpointModule>> endpoints;
   std::vector<std::unique_ptr<PlatformFunction>> functions;
-  std::vector<PlatformFunction*> function_of;                   // by requester ID
+  std::vector<PlatformFunction*> function_of;  // by requester ID
 
   [[nodiscard]] pcie::RootComplex& root_complex() { return complex->core; }
   [[nodiscard]] const pcie::RootComplex& root_complex() const { return complex->core; }
