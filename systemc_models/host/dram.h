@@ -59,7 +59,7 @@ class Dram final : public pcie::HostMemory {
   // None (with *why set) if the file can't be mapped, is too short, or the node has no frames left.
   // Each success is undone by one release().
   std::optional<Window> acquire(const pcie::FileWindow& window, std::uint64_t size, unsigned node, std::string* why);
-  void release(unsigned file);
+  void release(unsigned number);
   struct FileInfo {
     unsigned number = 0;
     std::uint64_t size = 0;  // bytes mapped
@@ -68,7 +68,7 @@ class Dram final : public pcie::HostMemory {
   // The file behind a descriptor, if it is mapped now.
   [[nodiscard]] std::optional<FileInfo> describe(int fd) const;
   // One more user of a file that has one.
-  void retain(unsigned file);
+  void retain(unsigned number);
 
   // Frames for memory that `messages` serves, device address `iova` at the start. Undone by release_remote().
   std::optional<Hpa> acquire_remote(pcie::MessageMemory& messages, Iova iova, std::uint64_t size);

@@ -70,7 +70,10 @@ class PluginParameters {
 
   [[nodiscard]] std::string text(const std::string& key, std::string fallback) const {
     const std::string* value = find(key);
-    return value == nullptr ? std::move(fallback) : *value;
+    if (value != nullptr) {
+      return *value;
+    }
+    return fallback;
   }
 
   // For a check of the device's own: throws the same kind of Error. `right` completes "use …".

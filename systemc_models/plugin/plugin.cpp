@@ -82,7 +82,7 @@ std::string find_plugin(const std::string& device, const std::string& model) {
   std::string directories = variable == nullptr ? "" : variable;
   for (std::size_t start = 0; start < directories.size();) {
     const std::size_t end = std::min(directories.find(':', start), directories.size());
-    const std::string path = directories.substr(start, end - start) + "/" + model;
+    std::string path = directories.substr(start, end - start) + "/" + model;
     if (end > start && is_file(path)) {
       return path;
     }
