@@ -173,6 +173,7 @@ class ConfigVisitor {
   void numbered(std::string_view key, std::map<unsigned, Element>& elements, unsigned maximum, const char* meaning,
                 Describe describe) {
     std::vector<unsigned> present;
+    present.reserve(elements.size());
     for (const auto& entry : elements) {
       present.push_back(entry.first);
     }

@@ -93,7 +93,6 @@ GuardedMapping::~GuardedMapping() {
   slots[slot_].used = false;
 }
 
-// Not const: it changes the mapping's slot. NOLINTNEXTLINE(readability-make-member-function-const)
 bool GuardedMapping::take_truncated() {
   return slots[slot_].truncated.exchange(false);
 }

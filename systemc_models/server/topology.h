@@ -96,7 +96,7 @@ struct Topology {
   std::vector<Switch> switches;
   std::vector<Endpoint> endpoints;  // in order of bus numbers
 
-  [[nodiscard]] const Endpoint* find(std::string_view name) const;
+  [[nodiscard]] const Endpoint* find(std::string_view wanted) const;
   [[nodiscard]] std::vector<std::string> endpoint_names() const;
 
   // Throws Error with every reason why the configuration is no possible server.

@@ -13,7 +13,7 @@ namespace orrery::test {
 namespace {
 
 constexpr std::uint64_t response_of(tlm::tlm_response_status status) {
-  return static_cast<std::uint64_t>(status + 16);
+  return static_cast<std::uint64_t>(std::int64_t{status} + 16);
 }
 
 class Adapter : public testing::TestWithParam<const char*> {
