@@ -198,7 +198,7 @@ int run(std::size_t rounds) {
 }  // namespace orrery::bridge
 
 int main(int argc, char** argv) {
-  const long rounds = argc > 1 ? std::atol(argv[1]) : 200000;
+  const long rounds = argc > 1 && argv[1][0] != '-' ? std::atol(argv[1]) : 200000;
   if (rounds < 100) {
     std::fprintf(stderr, "bridge_bench: ROUNDS must be at least 100\n");
     return 1;

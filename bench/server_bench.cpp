@@ -99,6 +99,8 @@ int main(int argc, char* argv[]) {
       options.reads = std::strtoull(argv[++i], nullptr, 10);
     } else if (argument == "--writes" && i + 1 < argc) {
       options.writes = std::strtoull(argv[++i], nullptr, 10);
+    } else if (argument.rfind("--benchmark_", 0) == 0) {
+      continue;  // options of Google Benchmark, which ./dev bench gives to every program
     } else {
       fmt::print(stderr, "usage: server_bench [--poll] [--timed] [--reads N] [--writes N]\n");
       return 2;
