@@ -36,8 +36,8 @@ endfunction()
 
 # orrery_fuzz_test(name SOURCES … LINK …): a fuzz target (LLVMFuzzerTestOneInput) with its kept corpus in
 # corpus/<name>/. Under every compiler: <name>_corpus replays the corpus (label quick). With
-# ORRERY_BUILD_FUZZERS: <name>_10s (label fuzz) and <name>_60s (label full) search for new inputs; an input
-# that fails is written to <build>/fuzz/<name>/.
+# ORRERY_BUILD_FUZZERS (clang), or with ORRERY_FUZZ_BUILD_DIR naming a build that has it: <name>_10s (label fuzz)
+# and <name>_60s (label full) search for new inputs; an input that fails is written to <build>/fuzz/<name>/.
 function(orrery_fuzz_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   set(corpus "${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name}")
@@ -45,17 +45,25 @@ function(orrery_fuzz_test name)
   target_link_libraries(${name}_replay PRIVATE ${ARG_LINK} orrery_warnings)
   add_test(NAME ${name}_corpus COMMAND ${name}_replay "${corpus}")
   set_tests_properties(${name}_corpus PROPERTIES LABELS quick TIMEOUT 60)
-  if(NOT ORRERY_BUILD_FUZZERS)
+  if(ORRERY_BUILD_FUZZERS)
+    add_executable(${name} ${ARG_SOURCES})
+    target_link_libraries(${name} PRIVATE ${ARG_LINK} orrery_warnings)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    if(NOT TARGET fuzzers)
+      add_custom_target(fuzzers)
+    endif()
+    add_dependencies(fuzzers ${name})
+    set(program $<TARGET_FILE:${name}>)
+  elseif(ORRERY_FUZZ_BUILD_DIR)
+    set(program "${ORRERY_FUZZ_BUILD_DIR}/tests/fuzz/${name}")
+  else()
     return()
   endif()
-  add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE ${ARG_LINK} orrery_warnings)
-  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   foreach(seconds 10 60)
     set(found "${PROJECT_BINARY_DIR}/fuzz/${name}/${seconds}s")
     file(MAKE_DIRECTORY "${found}")
     add_test(NAME ${name}_${seconds}s
-      COMMAND ${name} -max_total_time=${seconds} -timeout=10 -rss_limit_mb=1024 -print_final_stats=1
+      COMMAND ${program} -max_total_time=${seconds} -timeout=10 -rss_limit_mb=1024 -print_final_stats=1
               "-artifact_prefix=${found}/" "${found}" "${corpus}")
   endforeach()
   set_tests_properties(${name}_10s PROPERTIES LABELS fuzz TIMEOUT 60)
