@@ -187,6 +187,12 @@ TEST_F(GuestAgentTest, InputThatIsTooLongIsRefused) {
   EXPECT_THAT(exec("/nonexistent/agent", {"x"}, std::string((16 << 20) + 1, 'x')).failure, HasSubstr("16 MiB"));
 }
 
+// What the hostile agent sends. Made when it is sent: every test of this program is a process that would make
+// all of them at its start.
+std::string text_of(const std::pair<const char*, std::string>& answer) {
+  return std::string_view(answer.first) == "EndlessLine" ? std::string(49 << 20, 'x') : answer.second;
+}
+
 class AgentHostile : public GuestAgentTest,
                      public ::testing::WithParamInterface<std::pair<const char*, std::string>> {};
 
@@ -194,7 +200,7 @@ class AgentHostile : public GuestAgentTest,
 TEST_P(AgentHostile, ToGuestExec) {
   FakePeer peer([](PeerConnection& p) {
     after_sync(p);
-    p.send(std::string_view(GetParam().second));
+    p.send(text_of(GetParam()));
   });
   EXPECT_NE(exec(peer.path(), {"x"}, {}, 2s).failure, "");
 }
@@ -204,7 +210,7 @@ TEST_P(AgentHostile, ToGuestExecStatus) {
     after_sync(p);
     p.send_json(json{{"return", {{"pid", 1}}}});
     p.request();
-    p.send(std::string_view(GetParam().second));
+    p.send(text_of(GetParam()));
   });
   EXPECT_NE(exec(peer.path(), {"x"}, {}, 2s).failure, "");
 }
@@ -218,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair{"NotBase64", std::string("{\"return\": {\"exited\": true, \"out-data\": \"!!!!\"}}\n")},
                       std::pair{"OutputIsANumber", std::string("{\"return\": {\"exited\": true, \"out-data\": 5}}\n")},
                       std::pair{"ErrorIsText", std::string("{\"error\": \"bad\"}\n")},
-                      std::pair{"EndlessLine", std::string(49 << 20, 'x')}),
+                      std::pair{"EndlessLine", std::string()}),
     [](const auto& answer) { return std::string(answer.param.first); });
 
 }  // namespace

@@ -180,10 +180,19 @@ TEST_F(QmpClientTest, CommandThatIsNeverAnsweredTimesOutAndALateAnswerIsDropped)
 }
 
 // What a hostile or broken peer may send instead of a greeting, and after it.
+// What the hostile peer sends, made when it is sent.
+std::string text_of(const std::pair<const char*, std::string>& peer) {
+  const std::string_view name = peer.first;
+  if (name == "EndlessLine") {
+    return std::string(5 << 20, 'x');
+  }
+  return name == "DeeplyNested" ? std::string(1 << 20, '[') + "\n" : peer.second;
+}
+
 class QmpHostile : public QmpClientTest, public ::testing::WithParamInterface<std::pair<const char*, std::string>> {};
 
 TEST_P(QmpHostile, InsteadOfTheGreeting) {
-  FakePeer peer([](PeerConnection& p) { p.send(std::string_view(GetParam().second)); });
+  FakePeer peer([](PeerConnection& p) { p.send(text_of(GetParam())); });
   EXPECT_NE(connect(peer.path(), 2s), "");
   EXPECT_FALSE(client.connected());
 }
@@ -192,7 +201,7 @@ TEST_P(QmpHostile, InsteadOfAnAnswer) {
   FakePeer peer([](PeerConnection& p) {
     ASSERT_TRUE(handshake(p));
     p.line();
-    p.send(std::string_view(GetParam().second));
+    p.send(text_of(GetParam()));
   });
   std::string closed;
   client.on_closed([&](const std::string& reason) { closed = reason; });
@@ -209,8 +218,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(std::pair{"Nothing", std::string()}, std::pair{"Garbage", std::string("\x00\xff\x80 what\n", 9)},
                       std::pair{"NotAnObject", std::string("[1,2,3]\n")},
                       std::pair{"Truncated", std::string("{\"QMP\": {")},
-                      std::pair{"EndlessLine", std::string(5 << 20, 'x')},
-                      std::pair{"DeeplyNested", std::string(1 << 20, '[') + "\n"},
+                      std::pair{"EndlessLine", std::string()},
+                      std::pair{"DeeplyNested", std::string()},
                       std::pair{"WrongTypes",
                                 std::string("{\"event\": 1, \"id\": -1, \"error\": []}\n{\"return\": {}, "
                                             "\"id\": \"1\"}\n{\"error\": 7, \"id\": 18446744073709551615}\n")}),
