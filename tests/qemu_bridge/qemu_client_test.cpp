@@ -210,7 +210,7 @@ class QemuClient : public testing::Test {
     try {
       installation = find_qemu();
     } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
+      FAIL() << error.what();
     }
   }
   void start(int bar2_fd = -1) {

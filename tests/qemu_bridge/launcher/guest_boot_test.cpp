@@ -58,7 +58,7 @@ class GuestBoot : public ::testing::TestWithParam<std::string> {
       spec.kernel = assets.kernel(kernel_name());
       spec.initrd = assets.initrd(kernel_name());
     } catch (const Error& missing) {
-      GTEST_SKIP() << missing.what();
+      FAIL() << missing.what();
     }
     run = std::make_unique<RunDirectory>();
     spec.name = "guest0";
@@ -168,7 +168,7 @@ TEST_F(GuestBoot, KilledQemuIsReportedWithItsSignal) {
 
 TEST_F(GuestBoot, SharedDirectoryReadOnly) {
   if (qemu.virtiofsd.empty()) {
-    GTEST_SKIP() << "no virtiofsd";
+    FAIL() << "no virtiofsd";
   }
   const std::filesystem::path directory = run->path() / "shared";
   std::filesystem::create_directory(directory);
@@ -190,7 +190,7 @@ TEST_F(GuestBoot, RootDiskReachesALoginAndIsNotWrittenTo) {
     const std::string disk = assets.disk(GuestAssets::default_disk);
     spec.disk = GuestDisk{disk, probe_disk_format(disk), DiskMode::throw_away};
   } catch (const Error& missing) {
-    GTEST_SKIP() << missing.what();
+    FAIL() << missing.what();
   }
   const auto written = std::filesystem::last_write_time(spec.disk->path);
   spec.kernel_arguments = {"orrery.root=/dev/vda"};
@@ -207,7 +207,7 @@ TEST_F(GuestBoot, RootDiskReachesALoginAndIsNotWrittenTo) {
 
 TEST_F(GuestBoot, OvmfGivesLargeBarsTheirWindow) {
   if (qemu.ovmf_code.empty()) {
-    GTEST_SKIP() << "no OVMF";
+    FAIL() << "no OVMF";
   }
   GuestTopology topology = stand_in_server(TopologyShape::switched);
   for (GuestRootComplex& complex : topology.root_complexes) {
@@ -340,7 +340,7 @@ TEST(KvmProbe, TheProbeGuestRunsUnderTcg) {
   try {
     qemu = find_qemu();
   } catch (const Error& missing) {
-    GTEST_SKIP() << missing.what();
+    FAIL() << missing.what();
   }
   const KvmVerdict verdict = probe_accelerator(qemu, "tcg", std::filesystem::temp_directory_path(), 20s);
   EXPECT_TRUE(verdict.works) << verdict.reason;
@@ -351,7 +351,7 @@ TEST(KvmProbe, AVerdictOfNoHasAReason) {
   try {
     qemu = find_qemu();
   } catch (const Error& missing) {
-    GTEST_SKIP() << missing.what();
+    FAIL() << missing.what();
   }
   const RunDirectory run;
   const auto start = std::chrono::steady_clock::now();
