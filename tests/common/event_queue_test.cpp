@@ -13,14 +13,14 @@
 
 // The largest single allocation of this program, to see a queue that grows without need.
 static std::size_t largest_allocation = 0;
-void* operator new(std::size_t size) {
+// None of these is inlined: g++ would see only one side of malloc() and free(), and warn.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   largest_allocation = std::max(largest_allocation, size);
   if (void* memory = std::malloc(size)) {
     return memory;
   }
   throw std::bad_alloc();
 }
-// Not inlined: g++ would see memory of operator new go to free(), and warn.
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
