@@ -22,9 +22,12 @@ Replayer::Replayer(const std::string& path) : reader_(path) {
   trace_ = make_platform_trace(*platform_);
   platform_->dram().set_observer(this);
   const models::Topology& topology = platform_->topology();
+  guest_of_.resize(platform_->functions());
   for (const models::GuestConfig& guest : models::guests_of(config_, topology)) {
     for (const std::string& device : guest.devices) {
-      platform_->assign(static_cast<std::size_t>(topology.find(device) - topology.endpoints.data()), guest.name);
+      const auto index = static_cast<std::size_t>(topology.find(device) - topology.endpoints.data());
+      platform_->assign(index, guest.name);
+      guest_of_.at(index) = guest.name;
     }
   }
   platform_->settle();
@@ -149,6 +152,9 @@ void Replayer::inject(const Stimulus& s) {
         files_.resize(s.file + std::size_t{1});
       }
       files_[s.file] = std::move(file);
+      // A file that was let go and mapped again has a new number, and is a new file here: the platform couldn't know
+      // that its node is that of the first time.
+      platform_->place_file(guest_of_.at(s.function), files_[s.file].get(), s.region);
       break;
     }
     case StimulusKind::dma_map: {

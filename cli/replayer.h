@@ -51,6 +51,7 @@ class Replayer final : private models::DramObserver {
   std::unique_ptr<models::Platform> platform_;
   std::unique_ptr<pcie::TlpTrace> trace_;
   std::vector<bridge::FileDescriptor> files_;
+  std::vector<std::string> guest_of_;  // by function
   Stimulus current_;
   bool more_ = false;
   std::exception_ptr failure_;  // of the reader, met inside a process of the kernel, which nothing may leave

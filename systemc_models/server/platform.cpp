@@ -131,13 +131,21 @@ unsigned Platform::Parts::node_for(const std::string& guest, const pcie::FileWin
     return 0;
   }
   auto& files = files_[guest];
-  const std::pair<std::uint64_t, std::uint64_t> key{status.st_dev, status.st_ino};
-  auto at = std::find(files.begin(), files.end(), key);
-  if (at == files.end()) {
-    files.push_back(key);
-    at = std::prev(files.end());
+  const auto known = std::find_if(files.begin(), files.end(), [&](const GuestFile& file) {
+    return file.device == status.st_dev && file.inode == status.st_ino;
+  });
+  if (known != files.end()) {
+    return known->node;
   }
-  return static_cast<unsigned>(at - files.begin()) % config.topology.sockets;
+  files.push_back({status.st_dev, status.st_ino, static_cast<unsigned>(files.size()) % config.topology.sockets});
+  return files.back().node;
+}
+
+void Platform::Parts::place_file(const std::string& guest, int fd, unsigned node) {
+  struct stat status {};
+  if (fstat(fd, &status) == 0) {
+    files_[guest].push_back({status.st_dev, status.st_ino, node % config.topology.sockets});
+  }
 }
 
 void Platform::Parts::forget_guest(const std::string& guest) {
@@ -165,6 +173,10 @@ std::size_t Platform::functions() const {
 
 void Platform::assign(std::size_t endpoint, const std::string& guest) {
   parts_->functions.at(endpoint)->set_guest(guest);
+}
+
+void Platform::place_file(const std::string& guest, int fd, unsigned node) {
+  parts_->place_file(guest, fd, node);
 }
 
 Picoseconds Platform::now() const {

@@ -45,6 +45,9 @@ class Platform {
   [[nodiscard]] std::size_t functions() const;
   // Functions of one guest see each other's BARs as peers. Every function starts in guest "".
   void assign(std::size_t endpoint, const std::string& guest);
+  // The NUMA node (modulo the number of sockets) of a memory file that the guest is going to map. Without, a guest's
+  // files take the nodes in turn, and a file that is mapped again later keeps its own.
+  void place_file(const std::string& guest, int fd, unsigned node);
 
   // ---- Time -------------------------------------------------------------------------------------------
   [[nodiscard]] Picoseconds now() const;

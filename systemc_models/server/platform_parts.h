@@ -39,12 +39,19 @@ struct Platform::Parts final : private pcie::InterruptController {
   // The NUMA node of a memory file of a guest: its files take the sockets in turn, in the order in which the
   // guest's VMM maps them, which is that of its own nodes.
   unsigned node_for(const std::string& guest, const pcie::FileWindow& window);
+  // Decides it instead, for a file that the guest hasn't mapped yet.
+  void place_file(const std::string& guest, int fd, unsigned node);
   void forget_guest(const std::string& guest);
 
  private:
   void interrupt(pcie::Bdf requester, std::uint64_t address, std::uint32_t data) override;
 
-  std::map<std::string, std::vector<std::pair<std::uint64_t, std::uint64_t>>> files_;  // (device, inode) by guest
+  struct GuestFile {
+    std::uint64_t device;
+    std::uint64_t inode;
+    unsigned node;
+  };
+  std::map<std::string, std::vector<GuestFile>> files_;  // by guest
 };
 
 }  // namespace orrery::models
