@@ -233,7 +233,9 @@ TEST_F(DmaMessagesTest, ACallbackMayAskAgain) {
         chain.memory->read(Iova{0x100000}, chain.into, done, context);
       }
     }
-  } chain{memory, std::span(buffer).first(4)};
+  };
+  static Chain chain;  // outlives the session, whose end still answers what was asked last
+  chain = {memory, std::span(buffer).first(4)};
   memory->read(Iova{0x100000}, chain.into, Chain::done, &chain);
   for (std::size_t i = 0; i < 10; ++i) {
     answer_read(i, {buffer.data(), 4});
