@@ -92,6 +92,10 @@ static const char* keep_copying(struct gpu* gpu, const struct target* target, st
   return NULL;
 }
 
+/* The engine had emptied its queue before the page was gone: the host was busy elsewhere. Worth another try. */
+static const char* const missed = "no DMA was running when the page was unmapped";
+#define ATTEMPTS 8
+
 static const char* run(struct session* session, struct gpu* gpu, struct target* target) {
   struct progress progress = {0};
   const size_t bytes = PAGES * PAGE;
@@ -119,7 +123,7 @@ static const char* run(struct session* session, struct gpu* gpu, struct target* 
   }
   if (problem == NULL && register_read32(gpu->device, ORRERY_GPU_ERROR_COMMAND) - progress.head_at_unmap >=
                              progress.tail_at_unmap - progress.head_at_unmap) {
-    problem = "no DMA was running when the page was unmapped";
+    problem = missed;
   }
   if (problem == NULL && address / PAGE != target->iova / PAGE + HOLE) {
     problem = "the engine names another address";
@@ -169,6 +173,16 @@ void test_unmap(struct session* session) {
     report(&json, FAIL, "the target can't be mapped: %s", strerror(errno));
   } else {
     const char* problem = run(session, gpu, &target);
+    for (unsigned attempt = 1; problem == missed && attempt < ATTEMPTS; ++attempt) {
+      event_wait(gpu->device, ORRERY_GPU_VECTOR_ERROR, session->machine.timeout_ms); /* of the miss */
+      if (!dma_map(&session->machine, target.pages + HOLE * PAGE, PAGE, target.iova + HOLE * PAGE)) {
+        problem = "VFIO can't map the page again";
+        break;
+      }
+      json_begin(&json, "unmap", "page-under-dma");
+      json_string(&json, "bdf", gpu->device->pci.bdf);
+      problem = run(session, gpu, &target);
+    }
     if (problem != NULL) {
       report(&json, FAIL, "%s", problem);
     } else {

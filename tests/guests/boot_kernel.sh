@@ -4,7 +4,7 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-boot "$WORK/boot.log" --kernel "$1" --append "orrery.run=/usr/bin/orrery-guest-demo -- --size 64K topology memory interrupt"
+boot "$WORK/boot.log" --kernel "$1" --append "quiet orrery.run=/usr/bin/orrery-guest-demo -- --size 64K topology memory interrupt"
 [ "$STATUS" -eq 0 ] || fail "status $STATUS"
 has "$WORK/boot.log" '^topology .*: pass, (gpu|rnic)[0-9] below' 12 || fail "not 12 endpoints"
 has "$WORK/boot.log" '^memory gpu[0-7]: pass' 8 || fail "not 8 GPU memories"

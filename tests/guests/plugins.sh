@@ -43,7 +43,7 @@ use() {
     shift 2
     for setting in "$@"; do sets+=(--set "$setting"); done
     boot "$log" --config "$WORK/plugins.toml" "${sets[@]}" --kernel 7.3-cloud \
-        --append "orrery.run=/usr/bin/orrery-guest-demo -- $arguments"
+        --append "quiet orrery.run=/usr/bin/orrery-guest-demo -- $arguments"
     [ "$STATUS" -eq 0 ] || fail "status $STATUS"
     has "$log" '^plugins crc32c[01]-host: pass, 16 checksums equal the CPU.s, each with one interrupt' 2 ||
         fail "not 2 accelerators that sum host memory"

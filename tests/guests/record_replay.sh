@@ -4,7 +4,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 boot "$WORK/boot.log" --set time.mode=timed --set "record.file=$WORK/run.rec" --set "trace.file=$WORK/live.trace" \
-    --append "orrery.run=/usr/bin/orrery-guest-demo -- --size 64K topology memory interrupt"
+    --append "quiet orrery.run=/usr/bin/orrery-guest-demo -- --size 64K topology memory interrupt"
 [ "$STATUS" -eq 0 ] || fail "the recorded run: status $STATUS"
 hash=$(sed -n 's/.*trace hash \([0-9a-f]*\).*/\1/p' "$WORK/boot.log")
 [ -n "$hash" ] || fail "no trace hash"

@@ -9,7 +9,7 @@ shape() {
     shift 2
     local sets=() setting
     for setting in "$@"; do sets+=(--set "$setting"); done
-    boot "$WORK/$name.log" "${sets[@]}" --append "orrery.run=/usr/bin/orrery-guest-demo -- --size 64K topology copy"
+    boot "$WORK/$name.log" "${sets[@]}" --append "quiet orrery.run=/usr/bin/orrery-guest-demo -- --size 64K topology copy"
     [ "$STATUS" -eq 0 ] || fail "$name: status $STATUS"
     has "$WORK/$name.log" '^topology .*: pass' "$endpoints" || fail "$name: not $endpoints endpoints"
     pass "$name: $endpoints endpoints"

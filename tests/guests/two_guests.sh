@@ -8,13 +8,13 @@ cat >"$WORK/two.toml" <<'TOML'
 name = "left"
 devices = ["rnic0", "gpu0", "gpu1", "rnic1", "gpu2", "gpu3"]
 memory_mib = 768
-cpus = 1
+cpus = 2
 
 [[guest]]
 name = "right"
 devices = ["rnic2", "gpu4", "gpu5", "rnic3", "gpu6", "gpu7"]
 memory_mib = 768
-cpus = 1
+cpus = 2
 TOML
 start_server "$WORK/s" "$WORK/server.log" --config "$WORK/two.toml"
 

@@ -4,7 +4,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 boot "$WORK/boot.log" --set gpu.map_bars=false --set time.mode=timed --set "trace.file=$WORK/run.trace" \
-    --append "orrery.run=/usr/bin/orrery-guest-demo -- --bar-bytes 4K memory"
+    --append "quiet orrery.run=/usr/bin/orrery-guest-demo -- --bar-bytes 4K memory"
 [ "$STATUS" -eq 0 ] || fail "status $STATUS"
 has "$WORK/boot.log" '^memory gpu[0-7]: pass' 8 || fail "not 8 GPU memories"
 "$ORRERY" trace show "$WORK/run.trace" >"$WORK/trace.txt" || fail "trace show"
