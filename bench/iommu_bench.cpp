@@ -42,8 +42,7 @@ void translate(benchmark::State& state) {
   }
   std::size_t next = 0;
   for (auto _ : state) {
-    const Translation t =
-        setup.iommu.translate({requester, Iova{addresses[next++ & 4095U]}, 64, DmaDirection::read, {}});
+    Translation t = setup.iommu.translate({requester, Iova{addresses[next++ & 4095U]}, 64, DmaDirection::read, {}});
     benchmark::DoNotOptimize(t.address.value);
   }
   state.SetItemsProcessed(state.iterations());
@@ -56,8 +55,7 @@ void translate_burst(benchmark::State& state) {
   setup.iommu.map(setup.domain, Iova{0x4000'0000}, Hpa{0x8000'0000}, 64U << 20U, read_write);
   std::uint64_t at = 0;
   for (auto _ : state) {
-    const Translation t =
-        setup.iommu.translate({requester, Iova{0x4000'0000 + at}, 1U << 20U, DmaDirection::write, {}});
+    Translation t = setup.iommu.translate({requester, Iova{0x4000'0000 + at}, 1U << 20U, DmaDirection::write, {}});
     benchmark::DoNotOptimize(t.bytes);
     at = (at + (1U << 20U)) & ((64U << 20U) - 1);
   }
@@ -70,7 +68,7 @@ void passthrough(benchmark::State& state) {
   setup.iommu.set_mode(setup.domain, DomainMode::passthrough);
   std::uint64_t at = 0;
   for (auto _ : state) {
-    const Translation t = setup.iommu.translate({requester, Iova{at += 64}, 64, DmaDirection::read, {}});
+    Translation t = setup.iommu.translate({requester, Iova{at += 64}, 64, DmaDirection::read, {}});
     benchmark::DoNotOptimize(t.address.value);
   }
 }
