@@ -165,7 +165,8 @@ class Probe final : public sc_core::sc_module {
   }
 
   void finish(const tlm::tlm_generic_payload& payload, const orrery::models::DmaExtension& extension, unsigned worker) {
-    result(worker, probe::result_response) = static_cast<std::uint64_t>(payload.get_response_status() + 16);
+    result(worker, probe::result_response) =
+        static_cast<std::uint64_t>(std::int64_t{payload.get_response_status()} + 16);
     result(worker, probe::result_status) = static_cast<std::uint64_t>(extension.status);
     result(worker, probe::result_failed_address) = extension.failed_address;
     result(worker, probe::result_cancelled) = extension.cancelled ? 1 : 0;

@@ -45,21 +45,23 @@ inline FileDescriptor make_memfd(std::size_t size) {
 
 // Notes what a session tells its observer.
 struct NotingObserver : SessionObserver {
-  void on_connect() override { notes.push_back("connect"); }
-  void on_region_read(unsigned, std::uint64_t, std::size_t) override { notes.push_back("read"); }
+  void on_connect() override { notes.emplace_back("connect"); }
+  void on_region_read(unsigned, std::uint64_t, std::size_t) override { notes.emplace_back("read"); }
   void on_region_read_done(unsigned, std::uint64_t, std::span<const std::byte>) override {
-    notes.push_back("read done");
+    notes.emplace_back("read done");
   }
-  void on_region_write(unsigned, std::uint64_t, std::span<const std::byte>) override { notes.push_back("write"); }
+  void on_region_write(unsigned, std::uint64_t, std::span<const std::byte>) override { notes.emplace_back("write"); }
   void on_dma_map(Iova, std::uint64_t, pcie::DmaAccess, std::optional<std::uint64_t>, pcie::MapResult) override {
-    notes.push_back("map");
+    notes.emplace_back("map");
   }
-  void on_dma_unmap(Iova, std::uint64_t) override { notes.push_back("unmap"); }
-  void on_set_irqs(const wire::IrqSet&, std::span<const std::byte>, std::size_t) override { notes.push_back("irqs"); }
-  void on_reset() override { notes.push_back("reset"); }
-  void on_dma_done(bool, Iova, std::span<const std::byte>, bool) override { notes.push_back("dma done"); }
-  void on_refused(std::uint16_t, int) override { notes.push_back("refused"); }
-  void on_disconnect(std::string_view) override { notes.push_back("disconnect"); }
+  void on_dma_unmap(Iova, std::uint64_t) override { notes.emplace_back("unmap"); }
+  void on_set_irqs(const wire::IrqSet&, std::span<const std::byte>, std::size_t) override {
+    notes.emplace_back("irqs");
+  }
+  void on_reset() override { notes.emplace_back("reset"); }
+  void on_dma_done(bool, Iova, std::span<const std::byte>, bool) override { notes.emplace_back("dma done"); }
+  void on_refused(std::uint16_t, int) override { notes.emplace_back("refused"); }
+  void on_disconnect(std::string_view) override { notes.emplace_back("disconnect"); }
 
   std::vector<std::string> notes;
 };
