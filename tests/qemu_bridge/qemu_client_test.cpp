@@ -118,6 +118,7 @@ class Qemu {
     ::posix_spawn_file_actions_adddup2(&actions, child_in.get(), 0);
     ::posix_spawn_file_actions_adddup2(&actions, child_out.get(), 1);
     std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) {
       argv.push_back(argument.data());
     }

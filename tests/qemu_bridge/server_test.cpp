@@ -208,6 +208,7 @@ TEST_F(ServerTest, ACrowdOfSilentClientsCostsNothing) {
   first.negotiate();
   const std::size_t before = open_descriptors();
   std::vector<std::unique_ptr<ProtocolClient>> crowd;
+  crowd.reserve(100);
   for (int i = 0; i < 100; ++i) {
     crowd.push_back(std::make_unique<ProtocolClient>(socket()));
   }

@@ -14,7 +14,6 @@ namespace orrery::models {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 ServerConfig parse(std::string_view text, const std::vector<std::string>& sets = {}) {
   return parse_server_config(text, "server.toml", sets);

@@ -144,7 +144,7 @@ TEST_P(GpuOpcodes, ReduceBf16AddsElementwise) {
       const int x = static_cast<int>(bus.random() % 127) - 63;
       const int y = static_cast<int>(bus.random() % 127) - 63;
       const std::array<std::uint16_t, 3> values = {encode(x), encode(y), encode(x + y)};
-      std::memcpy(&a[i], &values[0], 2);
+      std::memcpy(&a[i], values.data(), 2);
       std::memcpy(&b[i], &values[1], 2);
       std::memcpy(&sum[i], &values[2], 2);
     }

@@ -10,7 +10,6 @@
 namespace orrery::test {
 namespace {
 
-using pcie::ConfigSpace;
 namespace id = pcie::capability_id;
 namespace extended = pcie::extended_capability_id;
 
