@@ -217,8 +217,7 @@ INSTANTIATE_TEST_SUITE_P(
     Peers, QmpHostile,
     ::testing::Values(std::pair{"Nothing", std::string()}, std::pair{"Garbage", std::string("\x00\xff\x80 what\n", 9)},
                       std::pair{"NotAnObject", std::string("[1,2,3]\n")},
-                      std::pair{"Truncated", std::string("{\"QMP\": {")},
-                      std::pair{"EndlessLine", std::string()},
+                      std::pair{"Truncated", std::string("{\"QMP\": {")}, std::pair{"EndlessLine", std::string()},
                       std::pair{"DeeplyNested", std::string()},
                       std::pair{"WrongTypes",
                                 std::string("{\"event\": 1, \"id\": -1, \"error\": []}\n{\"return\": {}, "
