@@ -26,7 +26,7 @@ std::uint64_t export_chrome_json(TraceReader& reader, TextSink& sink);
 // One record in one line, as `orrery trace show` prints it; without newline.
 std::string record_text(const TraceReader& reader, const TraceRecord& record);
 // "0.001234": microseconds, exact.
-std::string microseconds(std::uint64_t picoseconds);
+std::string microseconds(std::uint64_t ps);
 // "00b", "01b", "10b".
 const char* at_text(AddressType at);
 
