@@ -33,7 +33,8 @@ enum class ContextKind : std::uint32_t {
   srq = 5,
   mkey = 6,
   address = 7,
-  group = 8
+  group = 8,
+  fault = 9  // read only: FaultRecord, by token
 };
 
 // ---- Translation memory -------------------------------------------------------------------------------------
@@ -249,8 +250,29 @@ enum class QpErrorCause : std::uint32_t {
   fatal = 4,  // no CQE could say so (queue unreadable, CQ overrun)
 };
 
+// A page that an access found absent. The access waits until the firmware resumes or fails it by token.
+enum FaultFlags : std::uint32_t {
+  fault_responder = 1U << 0,  // the peer's request; else the QP's own work request
+  fault_write = 1U << 1,      // the access writes guest memory
+  fault_rdma = 1U << 2,       // by an rkey and virtual address; else by a WQE
+};
+struct FaultRecord {
+  std::uint32_t token = none;  // one per QP and side
+  std::uint32_t qp = none;
+  std::uint32_t function = 0;
+  std::uint32_t flags = 0;          // FaultFlags
+  std::uint32_t key = 0;            // lkey or rkey
+  std::uint32_t wqe_index = 0;      // of a WQE's access
+  std::uint64_t address = 0;        // first absent byte
+  std::uint32_t length = 0;         // bytes of the whole operation (RDMA), else of this access
+  std::uint32_t packet_length = 0;  // bytes of this packet
+  std::uint32_t committed = 0;      // bytes of the operation done before
+  std::uint32_t reserved = 0;
+};
+
 static_assert(sizeof(QueueBuffer) == 16 && sizeof(FunctionContext) == 48 && sizeof(AddressContext) == 32);
 static_assert(sizeof(PathContext) == 48 && sizeof(QpContext) == 192 && sizeof(CqContext) == 64);
 static_assert(sizeof(EqContext) == 40 && sizeof(SrqContext) == 64 && sizeof(MkeyContext) == 64);
+static_assert(sizeof(FaultRecord) == 48);
 
 }  // namespace orrery::rnic
