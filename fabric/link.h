@@ -1,0 +1,119 @@
+// A full-duplex Ethernet link: two directions, each an occupied resource, each with its own impairments.
+//
+// A frame occupies its direction for its bytes and 20 more (IEEE 802.3: 8 of preamble and SFD, 12 of inter-packet gap)
+// and reaches the far end a propagation delay later. Picoseconds are exact: a busy period that carried B bytes lasts
+// ceil(B * byte time), so nothing drifts. One event a packet. No PFC, no pre-emption.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "common/event_queue.h"
+#include "common/rng.h"
+#include "common/time.h"
+#include "fabric/packet_pool.h"
+#include "fabric/port.h"
+
+namespace orrery::fabric {
+
+inline constexpr std::uint32_t preamble_and_gap_bytes = 20;
+
+// Probabilities in [0, 1], drawn independently for every packet, in this order.
+struct Impairments {
+  double loss = 0;             // dropped after it has occupied the wire
+  double corruption = 0;       // arrives with packet_flag::bad_fcs
+  double icrc_corruption = 0;  // arrives with packet_flag::bad_icrc (as if damaged inside a switch)
+  double duplication = 0;      // arrives twice, the second time `reorder_delay` later
+  double reordering = 0;       // arrives up to `reorder_delay` late (uniform), so that later packets overtake it
+  Picoseconds reorder_delay = {10'000'000};
+  [[nodiscard]] bool any() const {
+    return loss > 0 || corruption > 0 || icrc_corruption > 0 || duplication > 0 || reordering > 0;
+  }
+};
+
+struct LinkSettings {
+  std::uint64_t bits_per_second = 200'000'000'000;  // 1 kb/s … 100 Tb/s
+  Picoseconds propagation = {500'000};              // one way
+  Impairments impairments;                          // of both directions
+  std::uint64_t seed = 0;                           // with `stream`: of the impairments
+  std::uint64_t stream = 0;  // a number of its own for each link of a run; directions use 2 * stream and + 1
+};
+
+// Of one direction. sent = delivered + lost + in flight + (copies: delivered counts them, see duplicated).
+struct LinkCounters {
+  std::uint64_t sent_packets = 0;
+  std::uint64_t sent_bytes = 0;         // Packet::wire_bytes
+  std::uint64_t delivered_packets = 0;  // copies included
+  std::uint64_t delivered_bytes = 0;
+  std::uint64_t lost = 0;
+  std::uint64_t down = 0;  // lost because the link was down
+  std::uint64_t corrupted = 0;
+  std::uint64_t duplicated = 0;
+  std::uint64_t reordered = 0;
+  Picoseconds busy;  // time occupied, preambles and gaps included
+};
+
+class Link {
+ public:
+  // Error if a setting is outside its range.
+  Link(EventQueue& events, PacketPool& pool, const LinkSettings& settings);
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  // The two ends, 0 and 1. What end 0 sends, end 1's listener receives.
+  [[nodiscard]] Port& end(unsigned which) { return directions_[which]; }
+  // Of what end `which` sends.
+  [[nodiscard]] const LinkCounters& counters(unsigned which) const { return directions_[which].counters; }
+  // Packets of end `which` that are queued, on the wire or in flight.
+  [[nodiscard]] std::size_t in_flight(unsigned which) const { return directions_[which].in_flight; }
+  // Changes what end `which` suffers, for packets sent from now on. Error outside the range.
+  void set_impairments(unsigned which, const Impairments& impairments);
+  // A link that is down loses what is sent on it and what is in flight.
+  void set_up(bool up);
+  [[nodiscard]] bool is_up() const { return up_; }
+  [[nodiscard]] const LinkSettings& settings() const { return settings_; }
+  // Time that a frame of `wire_bytes` occupies an idle direction.
+  [[nodiscard]] Picoseconds occupancy(std::uint32_t wire_bytes) const;
+
+ private:
+  class Direction final : public Port, private EventHandler {
+   public:
+    Direction() : random(0, 0) {}
+    Picoseconds send_after(const Packet& packet, Picoseconds delay) override;
+    [[nodiscard]] Picoseconds free_at() const override { return busy_end; }
+    void notify_when_free() override;
+    void attach(PortListener& new_listener) override { listener = &new_listener; }
+
+    Link* link = nullptr;
+    Direction* peer = nullptr;
+    PortListener* listener = nullptr;  // of this end's device: hears what the peer sends
+    Impairments impairments;
+    bool impaired = false;
+    Rng random;
+    LinkCounters counters;
+    std::size_t in_flight = 0;
+    Picoseconds busy_start;
+    Picoseconds busy_end;
+    std::uint64_t busy_bytes = 0;
+    bool notify = false;
+    std::vector<Packet> slots;  // packets on the way; the event's argument is the slot
+    std::vector<std::uint32_t> free_slots;
+
+   private:
+    void on_event(std::uint64_t argument) override;
+    void fly(const Packet& packet, Picoseconds arrival);
+    void impair(const Packet& packet, Picoseconds arrival);
+  };
+
+  EventQueue& events_;
+  PacketPool& pool_;
+  LinkSettings settings_;
+  std::uint64_t numerator_;  // picoseconds per byte = numerator / denominator, reduced
+  std::uint64_t denominator_;
+  bool up_ = true;
+  std::uint64_t epoch_ = 0;  // counts the times it went down: what flew then is lost
+  std::array<Direction, 2> directions_;
+};
+
+}  // namespace orrery::fabric
