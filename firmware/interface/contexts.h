@@ -24,6 +24,11 @@ inline constexpr std::uint32_t max_eqs = 64;  // of one function
 inline constexpr std::uint32_t max_mkeys = 1U << 20;
 inline constexpr std::uint32_t max_addresses = 256;  // source address (GID) table entries of one function
 inline constexpr std::uint32_t none = 0xffff'ffffU;  // "no such object" in a number field
+// The reserved lkey of QPs that may use it (qp_reserved_key): bus addresses of the QP's function, for local reads and
+// writes, in any protection domain. No context stands behind it: the firmware never creates these three keys.
+inline constexpr std::uint32_t reserved_key = 0x0001'ff00U;
+inline constexpr std::uint32_t null_key = 0x0001'fe00U;       // reads as zeroes, writes are dropped
+inline constexpr std::uint32_t dump_fill_key = 0x0001'fd00U;  // as null_key
 
 enum class ContextKind : std::uint32_t {
   function = 1,
