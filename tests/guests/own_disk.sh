@@ -7,7 +7,9 @@ set -euo pipefail
 cache=${ORRERY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/orrery}
 kernel=$cache/kernels/7.3-cloud/vmlinuz
 initrd=$(find "$cache/images/7.3-cloud" -name initrd | head -n 1)
-[ -f "$kernel" ] && [ -f "$initrd" ] || fail "no kernel or initrd in $cache; ./dev setup test fetches them"
+for file in "$kernel" "$initrd"; do
+    [ -f "$file" ] || fail "no kernel or initrd in $cache; ./dev setup test fetches them"
+done
 
 # An EFI system partition without a partition table; the firmware's shell runs startup.nsh.
 size=$(($(stat -c %s "$kernel") + $(stat -Lc %s "$initrd") + (16 << 20)))
