@@ -234,7 +234,7 @@ struct GroupContext {
 
 // ---- Events of the hardware to the firmware (EVENT_FIFO of registers.h) -----------------------------------------
 enum class EventCode : std::uint32_t {
-  none = 0,
+  no_event = 0,
   qp_error = 1,            // object: QP; detail: a QpErrorCause. The QP is in the error state
   cq_overrun = 2,          // object: CQ
   srq_limit = 3,           // object: SRQ; the limit has disarmed itself

@@ -118,7 +118,7 @@ enum class CompletionKind : std::uint8_t {
 };
 
 // What the received packet had in front of its payload.
-enum class NetworkHeader : std::uint8_t { none, grh, ipv4, ipv6 };
+enum class NetworkHeader : std::uint8_t { absent, grh, ipv4, ipv6 };
 
 struct Completion {
   CompletionCode code = CompletionCode::success;
@@ -127,7 +127,7 @@ struct Completion {
   std::uint8_t service_level = 0;
   bool solicited = false;
   bool has_grh = false;
-  NetworkHeader network = NetworkHeader::none;
+  NetworkHeader network = NetworkHeader::absent;
   std::uint8_t vendor_code = 0;  // of an error: our own detail, never 0 then
   std::uint16_t wqe_index = 0;
   std::uint16_t source_lid = 0;

@@ -76,7 +76,7 @@ struct VerbsCounters {
 
 // What the hardware tells the firmware (EVENT_FIFO).
 struct HardwareEvent {
-  EventCode code = EventCode::none;
+  EventCode code = EventCode::no_event;
   std::uint32_t function = 0;
   std::uint32_t object = 0;
   std::uint32_t detail = 0;

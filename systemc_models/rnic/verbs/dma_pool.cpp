@@ -1,0 +1,106 @@
+#include "systemc_models/rnic/verbs/dma_pool.h"
+
+namespace orrery::rnic {
+
+DmaPool::Operation& DmaPool::take() {
+  Operation* operation = free_;
+  if (operation == nullptr) {
+    operation = &operations_.emplace_back();
+    operation->transfer.listener = this;
+    operation->transfer.context = reinterpret_cast<std::uintptr_t>(operation);
+  } else {
+    free_ = operation->next_free;
+  }
+  operation->sequence = next_sequence_++;
+  operation->newer = nullptr;
+  operation->older = newest_;
+  (newest_ != nullptr ? newest_->newer : oldest_) = operation;
+  newest_ = operation;
+  ++in_flight_;
+  return *operation;
+}
+
+void DmaPool::give_back(Operation& operation) {
+  (operation.older != nullptr ? operation.older->newer : oldest_) = operation.newer;
+  (operation.newer != nullptr ? operation.newer->older : newest_) = operation.older;
+  --in_flight_;
+  operation.next_free = free_;
+  free_ = &operation;
+}
+
+void DmaPool::read(std::uint32_t function, std::span<const BusSegment> segments, std::byte* into, DmaClient& client,
+                   std::uint64_t cookie) {
+  start(function, segments, pcie::DmaTransfer::Kind::read, into, false, client, cookie);
+}
+
+void DmaPool::write(std::uint32_t function, std::span<const BusSegment> segments, const std::byte* from, bool confirm,
+                    DmaClient& client, std::uint64_t cookie) {
+  // DevicePort only reads the buffer of a write.
+  start(function, segments, pcie::DmaTransfer::Kind::write, const_cast<std::byte*>(from), confirm, client, cookie);
+}
+
+void DmaPool::start(std::uint32_t function, std::span<const BusSegment> segments, pcie::DmaTransfer::Kind kind,
+                    std::byte* buffer, bool confirm, DmaClient& client, std::uint64_t cookie) {
+  Operation* leader = nullptr;
+  ++client.dma_in_flight;
+  for (const BusSegment& segment : segments) {
+    Operation& operation = take();
+    if (leader == nullptr) {
+      leader = &operation;
+      leader->client = &client;
+      leader->cookie = cookie;
+      leader->remaining = static_cast<std::uint32_t>(segments.size());
+      leader->ok = true;
+    }
+    operation.leader = leader;
+    operation.function = function;
+    pcie::DmaTransfer& transfer = operation.transfer;
+    transfer.kind = kind;
+    transfer.at = segment.at;
+    transfer.address = segment.address;
+    transfer.length = segment.length;
+    transfer.buffer = buffer;
+    transfer.confirm = confirm;
+    buffer += segment.length;
+    ports_[function]->start(transfer);
+  }
+}
+
+void DmaPool::on_dma_done(pcie::DmaTransfer& transfer) {
+  auto& operation = *reinterpret_cast<Operation*>(static_cast<std::uintptr_t>(transfer.context));
+  Operation& leader = *operation.leader;
+  leader.ok = leader.ok && transfer.status == pcie::CompletionStatus::success;
+  const std::uint64_t oldest = oldest_->sequence;
+  if (&operation != &leader) {
+    give_back(operation);
+  }
+  if (--leader.remaining == 0) {
+    DmaClient& client = *leader.client;
+    const std::uint64_t cookie = leader.cookie;
+    const bool ok = leader.ok;
+    give_back(leader);
+    --client.dma_in_flight;
+    client.on_dma(cookie, ok);
+  }
+  if (drain_wanted_ && (oldest_ == nullptr || oldest_->sequence != oldest)) {
+    drain_listener_.on_drain();
+  }
+}
+
+void DmaPool::forget(std::uint32_t function) {
+  for (Operation* operation = oldest_; operation != nullptr;) {
+    Operation* next = operation->newer;
+    if (operation->function == function) {
+      if (operation->leader == operation) {
+        --operation->client->dma_in_flight;
+      }
+      give_back(*operation);
+    }
+    operation = next;
+  }
+  if (drain_wanted_) {
+    drain_listener_.on_drain();
+  }
+}
+
+}  // namespace orrery::rnic
