@@ -33,21 +33,21 @@ struct Impairments {
 };
 
 struct LinkSettings {
-  std::uint64_t bits_per_second = 200'000'000'000;  // 1 kb/s … 100 Tb/s
+  std::uint64_t bits_per_second = 200'000'000'000;  // a multiple of 1 Mb/s, at most 100 Tb/s
   Picoseconds propagation = {500'000};              // one way
-  Impairments impairments;                          // of both directions
+  Impairments impairments = {};                     // of both directions
   std::uint64_t seed = 0;                           // with `stream`: of the impairments
   std::uint64_t stream = 0;  // a number of its own for each link of a run; directions use 2 * stream and + 1
 };
 
-// Of one direction. sent = delivered + lost + in flight + (copies: delivered counts them, see duplicated).
+// Of one direction. sent + duplicated = delivered + lost + down + in flight.
 struct LinkCounters {
   std::uint64_t sent_packets = 0;
   std::uint64_t sent_bytes = 0;         // Packet::wire_bytes
   std::uint64_t delivered_packets = 0;  // copies included
   std::uint64_t delivered_bytes = 0;
   std::uint64_t lost = 0;
-  std::uint64_t down = 0;  // lost because the link was down
+  std::uint64_t down = 0;  // lost because the link was down, or nobody was attached
   std::uint64_t corrupted = 0;
   std::uint64_t duplicated = 0;
   std::uint64_t reordered = 0;
@@ -103,8 +103,10 @@ class Link {
    private:
     void on_event(std::uint64_t argument) override;
     void fly(const Packet& packet, Picoseconds arrival);
-    void impair(const Packet& packet, Picoseconds arrival);
+    void impair(Packet& packet, Picoseconds arrival);
   };
+
+  [[nodiscard]] Picoseconds duration(std::uint64_t bytes) const;
 
   EventQueue& events_;
   PacketPool& pool_;

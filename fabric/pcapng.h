@@ -1,7 +1,8 @@
 // Captures of simulated packets that Wireshark opens.
 //
-// pcapng (IETF draft-ietf-opsawg-pcapng): one Section, an Interface per captured port with if_tsresol 12 (picoseconds
-// of simulated time), Enhanced Packets. The writer makes bytes and hands them to a sink: no file in here.
+// pcapng (IETF draft-ietf-opsawg-pcapng): one Section, an Interface per captured port, Enhanced Packets. Times are
+// nanoseconds of simulated time, rounded down (if_tsresol 9: of picoseconds Wireshark 4.0 shows a wrong second). The
+// writer makes bytes and hands them to a sink: no file in here.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +46,7 @@ class PcapngWriter {
  private:
   void put16(std::uint16_t value);
   void put32(std::uint32_t value);
+  void put_padded(std::span<const std::byte> bytes);
   void put_option(std::uint16_t code, std::span<const std::byte> value);
   void begin_block(std::uint32_t type);
   void end_block();
@@ -55,7 +57,7 @@ class PcapngWriter {
   std::uint64_t packets_ = 0;
 };
 
-// Sits between a device and its port and records what passes either way, at the moment of send() and of arrival.
+// Sits between a device and its port and records what passes either way: when it may leave, and when it arrives.
 // Packets without content (studies) are recorded as nothing and counted.
 class CaptureTap final : public Port, private PortListener {
  public:
@@ -73,7 +75,7 @@ class CaptureTap final : public Port, private PortListener {
  private:
   void on_packet(const Packet& packet) override;
   void on_transmit_ready() override;
-  void record(const Packet& packet, CaptureDirection direction);
+  void record(const Packet& packet, CaptureDirection direction, Picoseconds when);
 
   EventQueue& events_;
   const PacketPool& pool_;

@@ -69,6 +69,7 @@ struct OpcodeLayout {
   bool payload = false;  // may carry payload
   bool starts_message = false;
   bool ends_message = false;
+  bool answer = false;            // ACK, NAK, atomic response or CNP
   bool request = false;           // travels from requester to responder
   bool consumes_receive = false;  // at its end: SEND, WRITE with immediate
   RoceExtension extension = RoceExtension::none;
@@ -190,6 +191,12 @@ struct AckExtension {
   std::uint8_t ce_count = 0;      // packets marked CE since the last acknowledge, saturating
   std::uint16_t delay = 0;        // from the trigger's arrival to this, in units of 16 ns, saturating
 };
+
+// Bytes of the extensions on the wire, and their flag in the ninth byte of the BTH (bit 6 of the seven reserved ones).
+inline constexpr std::uint32_t placement_bytes = 12;
+inline constexpr std::uint32_t placement_address_bytes = 12;  // more, for place_address
+inline constexpr std::uint32_t ack_extension_bytes = 20;
+inline constexpr std::uint32_t bth_extended_bit = 0x40;
 
 // All headers of a packet. Which are on the wire, the opcode (layout_of) and Bth::extended say; the rest is not read.
 struct RoceHeaders {

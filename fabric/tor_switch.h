@@ -38,7 +38,7 @@ struct TorSettings {
   Picoseconds latency = {300'000};                 // from a frame's last bit in to its readiness for the egress queue
   std::uint64_t port_limit_bytes = 2'000'000;      // queued at one egress, the frame in transmission included
   std::uint64_t shared_buffer_bytes = 64'000'000;  // queued at all
-  EcnMarking ecn;
+  EcnMarking ecn = {};
   EcmpMode ecmp = EcmpMode::hash;
   std::uint64_t seed = 0;                          // of the ECMP hash and, with `stream`, of marking
   std::uint64_t stream = 0;                        // a number of its own for each switch of a run
@@ -65,7 +65,7 @@ struct TorPortCounters {
   std::uint64_t marked = 0;                // CE set here
   std::uint64_t peak_queue_bytes = 0;      // after an enqueue
   Picoseconds queueing;                    // sum over packets out: from readiness to start of transmission
-  std::uint64_t drops[drop_reasons] = {};  // on ingress: bad_fcs, no_port, same_port; on egress: the limits
+  std::uint64_t drops[drop_reasons] = {};  // see DropReason; the limits count at the egress, the others at the ingress
 };
 
 class TorSwitch {

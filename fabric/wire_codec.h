@@ -16,6 +16,7 @@ namespace orrery::fabric {
 // Bytes of headers, payload, pad and ICRC; not FCS. The opcode must be valid.
 std::uint32_t frame_bytes(const RoceHeaders& headers, std::uint32_t payload_bytes);
 inline constexpr std::uint32_t fcs_bytes = 4;
+inline constexpr std::uint32_t smallest_wire_bytes = 64;  // IEEE 802.3 §4A.2.3.2.4, FCS included
 
 // Writes the frame and returns its length. Computes pad, lengths, IPv4 and UDP checksums (UDP over IPv4: 0, A17.4.4)
 // and ICRC. Values wider than their field are cut. Error if the opcode is invalid, if it carries no payload but there
