@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "fabric/streams.h"
 
 namespace orrery::fabric {
 
@@ -46,7 +47,7 @@ Link::Link(EventQueue& events, PacketPool& pool, const LinkSettings& settings)
     Direction& direction = directions_[i];
     direction.link = this;
     direction.peer = &directions_[1 - i];
-    direction.random = Rng(settings.seed, 2 * settings.stream + i);
+    direction.random = Rng(settings.seed, stream_of(StreamPurpose::link, 2 * settings.stream + i));
     direction.impairments = settings.impairments;
     direction.impaired = settings.impairments.any();
   }

@@ -37,7 +37,7 @@ struct LinkSettings {
   Picoseconds propagation = {500'000};              // one way
   Impairments impairments = {};                     // of both directions
   std::uint64_t seed = 0;                           // with `stream`: of the impairments
-  std::uint64_t stream = 0;  // a number of its own for each link of a run; directions use 2 * stream and + 1
+  std::uint64_t stream = 0;                         // a number of its own for each link of a run
 };
 
 // Of one direction. sent + duplicated = delivered + lost + down + in flight.

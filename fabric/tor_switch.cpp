@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "fabric/streams.h"
 
 namespace orrery::fabric {
 
@@ -73,7 +74,7 @@ TorSwitch::TorSwitch(EventQueue& events, PacketPool& pool, const TorSettings& se
     : events_(events),
       pool_(pool),
       settings_(settings),
-      random_(settings.seed, settings.stream),
+      random_(settings.seed, stream_of(StreamPurpose::marking, settings.stream)),
       macs_(settings.mac_entries, settings.mac_ageing) {
   check(settings);
   for (unsigned i = 0; i < settings.ports; ++i) {

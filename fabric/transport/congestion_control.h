@@ -40,12 +40,14 @@ class CongestionControl {
   virtual ~CongestionControl() = default;
   // Bytes that may be in flight; at least one MTU.
   [[nodiscard]] std::uint64_t window_bytes() const { return window_; }
+  [[nodiscard]] std::uint64_t max_window_bytes() const { return max_window_; }
   virtual void on_ack(const AckSample& sample) = 0;
   // `bytes` were found lost, by timeout or by the out-of-order trigger.
   virtual void on_loss(Picoseconds now, std::uint64_t bytes) = 0;
 
  protected:
   std::uint64_t window_ = 0;
+  std::uint64_t max_window_ = 0;
 };
 
 // Error if a setting is outside its range.

@@ -70,7 +70,8 @@ class ReliableReceiver final : private TimerClient {
 
   // What on_data() would say, without doing anything.
   [[nodiscard]] Arrival check(Psn psn, std::uint32_t packets = 1) const;
-  // Records the packet: its PSNs have arrived.
+  // Records the packet: its PSNs have arrived. If what waits to be acknowledged and this packet don't fit in one
+  // bitmap, an acknowledge of the former is sent first.
   Arrival on_data(const DataArrival& data);
   // The host could not take a fresh packet: it stays missing.
   void refuse() { ++counters_.refused; }
@@ -91,6 +92,8 @@ class ReliableReceiver final : private TimerClient {
     return ((bitmap_[(psn.value & bit_mask_) >> 6] >> (psn.value & 63U)) & 1U) != 0;
   }
   void set(Psn psn) { bitmap_[(psn.value & bit_mask_) >> 6] |= std::uint64_t{1} << (psn.value & 63U); }
+  [[nodiscard]] std::uint64_t bits_from(Psn base) const;
+  static Psn max_of(Psn a, Psn b) { return before(a, b) ? b : a; }
   void advance();
   void emit();
 
@@ -109,7 +112,8 @@ class ReliableReceiver final : private TimerClient {
   bool due_ = false;
   DataArrival trigger_;
   Picoseconds trigger_at_;
-  Psn lowest_;  // of what waits to be acknowledged
+  bool has_pending_ = false;  // something out of order waits to be acknowledged, between these
+  Psn lowest_;
   Psn highest_;
   bool stopped_ = false;
   ReceiverCounters counters_;

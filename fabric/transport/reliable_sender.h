@@ -56,14 +56,14 @@ struct SenderCounters {
 class SenderHost {
  public:
   // Build and send packet `psn` again. attempt: 2 for the first retransmission, saturating at 255. entropy: UDP source
-  // port. For a PSN inside the span of a request with responses: ask again for the responses from `psn` on
-  // (`packets` of them are missing in a row; otherwise 1).
+  // port. For a PSN inside the span of a request with responses: ask again for the responses psn … psn + packets - 1,
+  // which are missing and belong to one request; otherwise packets is 1. Must not call the sender back.
   virtual void transmit(Psn psn, std::uint16_t entropy, unsigned attempt, std::uint32_t packets) = 0;
-  // Everything up to and including `upto` is acknowledged (and answered); strictly advancing.
+  // Everything up to and including `upto` is acknowledged and answered; strictly advancing.
   virtual void acknowledged(Psn upto) = 0;
-  // may_send() may have become true; called after on_ack and the like, not from within send().
+  // may_send() may have become true.
   virtual void window_opened() = 0;
-  // The connection is dead: no more calls, nothing is sent any more.
+  // The connection is dead: nothing is called or sent any more.
   virtual void failed(SendFailure reason) = 0;
 
  protected:
@@ -79,8 +79,8 @@ class ReliableSender final : private TimerClient {
   ReliableSender(const ReliableSender&) = delete;
   ReliableSender& operator=(const ReliableSender&) = delete;
 
-  // Whether a packet (or a request whose responses) of `bytes` on the wire, taking `packets` PSNs, fits in both
-  // windows. One packet always fits in an empty one. Packets that wait to be resent go first.
+  // Whether `packets` PSNs of `bytes` on the wire each fit in both windows. While nothing is in flight the congestion
+  // window doesn't matter. Packets that wait to be resent, and a receiver that isn't ready, go first.
   [[nodiscard]] bool may_send(std::uint32_t bytes, std::uint32_t packets = 1) const;
   struct Ticket {
     Psn psn;
@@ -89,16 +89,19 @@ class ReliableSender final : private TimerClient {
   // Registers a new packet, which the host transmits now. may_send() must be true.
   Ticket send(std::uint32_t bytes);
   // Registers a request whose `packets` responses take PSNs psn … psn + packets - 1 (READ, atomic: IBTA §9.7.4), of
-  // `bytes` each on the wire. Acknowledges don't complete it, on_response() does, PSN by PSN and in any order.
+  // `bytes` each on the wire. Acknowledges don't complete it, on_response() does, PSN by PSN and in any order. A large
+  // READ is best cut into requests of a fraction of the window. may_send(bytes, packets) must be true.
   Ticket send_request(std::uint32_t bytes, std::uint32_t packets);
 
   void on_ack(const AckInfo& info);
   // Response packet `psn` has arrived. True if it is the first of its PSN; false: drop it (duplicate, or not asked
   // for).
+  // entropy: the UDP source port that it came with; feeds path selection if it is one of this connection's.
   bool on_response(Psn psn, std::uint16_t entropy, bool ecn);
-  // The receiver refused `psn`: everything before it has arrived; nothing is sent for `delay`, then `psn` again.
+  // The receiver refused `psn`: nothing is sent for `delay`, then `psn` again. Says nothing about earlier PSNs.
   void on_rnr_nak(Psn psn, Picoseconds delay);
-  // A receiver without out-of-order placement expects `psn` next: that and all unacknowledged after it are sent again.
+  // A receiver without out-of-order placement expects `psn` next: all before it has arrived (§9.7.5.2.4), that and all
+  // unacknowledged after it are sent again.
   void on_sequence_nak(Psn psn);
   // Gives up (QP to error or reset): nothing is sent any more, timers die, no failed() call. Irrevocable.
   void stop();
@@ -117,37 +120,48 @@ class ReliableSender final : private TimerClient {
  private:
   enum class State : std::uint8_t { acknowledged, in_flight, lost };
   struct Slot {
-    Picoseconds sent;         // last transmission
+    Picoseconds sent;         // last transmission; of a response: when it can leave the responder at the earliest
     std::uint32_t bytes = 0;  // on the wire
     std::uint32_t newer = 0;  // list links: PSN values
     std::uint32_t older = 0;
     std::uint16_t entropy = 0;
     std::uint8_t attempts = 0;
-    State state = State::acknowledged;
-    bool response = false;  // only on_response() completes it
+    State state : 6 = State::acknowledged;
+    bool response : 1 = false;  // only on_response() completes it
+    bool starts : 1 = false;    // first PSN of its request
   };
-  // Slots of one state in order of their last transmission (in flight) or loss.
+  static_assert(sizeof(Slot) == 24);
+  // Slots of one state in order of transmission (in flight) or loss.
   struct List {
     static constexpr std::uint32_t none = 0xffff'ffffU;
     std::uint32_t oldest = none;
     std::uint32_t newest = none;
+    [[nodiscard]] bool empty() const { return oldest == none; }
   };
 
   void on_timer() override;
   [[nodiscard]] Slot& slot(Psn psn) { return slots_[psn.value & slot_mask_]; }
+  [[nodiscard]] const Slot& slot(Psn psn) const { return slots_[psn.value & slot_mask_]; }
   [[nodiscard]] bool outstanding(Psn psn) const { return distance(oldest_, psn) >= 0 && before(psn, next_); }
+  [[nodiscard]] List& list_of(const Slot& s) {
+    return s.state == State::lost ? lost_ : s.response ? awaited_ : flight_;
+  }
   void append(List& list, Psn psn);
   void remove(List& list, Psn psn);
   void grow(std::uint32_t packets);
-  Psn register_packet(std::uint32_t bytes, std::uint16_t entropy, bool response);
-  bool complete(Psn psn);
+  [[nodiscard]] Picoseconds response_time(std::uint32_t bytes);
+  std::uint32_t complete(Psn psn);
   std::uint64_t complete_until(Psn upto);
+  std::uint64_t complete_selective(const AckInfo& info);
   void advance();
   void lose(Psn psn);
+  std::uint64_t expire(List& list);
   void resend();
+  void resend_from(Psn psn);
   void find_overtaken();
-  void after_progress(std::uint64_t acked_bytes, const AckSample& sample);
-  void feed_back(Psn trigger, std::uint16_t entropy, bool ecn, Picoseconds delay, AckSample& sample);
+  void take_sample(const AckInfo& info, AckSample& sample);
+  void feed_back(std::uint16_t entropy, const AckSample& sample);
+  void conclude(Psn oldest_before, const AckSample& sample);
   void fail(SendFailure reason);
   void arm();
   [[nodiscard]] Picoseconds deadline() const;
@@ -159,21 +173,24 @@ class ReliableSender final : private TimerClient {
   std::unique_ptr<PathSelector> paths_;
   std::unique_ptr<CongestionControl> congestion_;
   EntropyMap entropy_;
-  std::vector<Slot> slots_;  // ring by PSN
+  std::vector<Slot> slots_;  // ring by PSN, a power of two
   std::uint32_t slot_mask_ = 0;
   Psn oldest_;
   Psn next_;
-  Psn highest_acknowledged_;
+  Psn cumulative_;  // one past the highest cumulative acknowledge
+  Psn highest_;     // highest acknowledged
   Psn recovery_end_;
   bool recovering_ = false;
   bool stopped_ = false;
   std::uint64_t in_flight_ = 0;  // bytes
-  std::uint32_t beyond_ = 0;     // acknowledged packets after oldest_
-  List flight_;
+  std::uint32_t beyond_ = 0;     // completed packets after oldest_
+  List flight_;                  // in flight, to be acknowledged
+  List awaited_;                 // in flight, to be answered
   List lost_;
-  Picoseconds progress_;      // last new acknowledge, or first send into an empty window
-  Picoseconds patience_;      // without progress, until failure; max() = never
-  Picoseconds paused_until_;  // RNR
+  Picoseconds response_clock_;  // when the responses asked for so far can have left
+  Picoseconds progress_;        // last new acknowledge, or first send into an empty window
+  Picoseconds patience_;        // without progress, until failure; max() = never
+  Picoseconds paused_until_;    // RNR
   std::uint32_t rnr_in_a_row_ = 0;
   SenderCounters counters_;
 };
