@@ -19,7 +19,7 @@ struct CongestionSettings {
   std::uint32_t mtu_bytes = 4096 + 66;              // wire bytes of a full packet
   // Largest and, for `fixed`, only window. 0: 1.5 bandwidth-delay products (window_ecn_rtt), 1 (fixed).
   std::uint64_t max_window_bytes = 0;
-  Picoseconds target_delay;  // T of window_ecn_rtt, queueing delay; 0: base_rtt (a fabric without trimming)
+  Picoseconds target_delay = {};  // T of window_ecn_rtt, queueing delay; 0: base_rtt (a fabric without trimming)
   // Reference of the scaling factors a = BDP/refBDP and b = T/refRTT.
   std::uint64_t reference_bits_per_second = 100'000'000'000;
   Picoseconds reference_rtt = {12'000'000};

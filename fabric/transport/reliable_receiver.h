@@ -23,7 +23,7 @@ enum class Arrival : std::uint8_t {
 };
 
 struct ReceiverSettings {
-  Psn initial_psn;
+  Psn initial_psn = {};
   std::uint32_t bitmap_packets = 1U << 14;  // power of two, 64 … 2^22: window of PSNs from the first missing one
   std::uint32_t ack_every = 4;              // packets an acknowledge stands for, at most; 1 … 64
   bool ack_out_of_order = false;  // acknowledge at once whatever is not next: a receiver that expects little of it

@@ -24,7 +24,7 @@ enum class SendFailure : std::uint8_t {
 };
 
 struct SenderSettings {
-  Psn initial_psn;
+  Psn initial_psn = {};
   // Most PSNs between the oldest unacknowledged and the newest, 1 … 2^23 - 1: not above the receiver's bitmap.
   std::uint32_t window_packets = 1U << 14;
   Picoseconds rto = {250'000'000};  // retransmission timeout, fixed (facts: Stellar §7); > 0
@@ -36,8 +36,8 @@ struct SenderSettings {
   // Out-of-order trigger (SLEEK, Ultra Ethernet): resend holes once max(5, min(1.5 window, max window) / MTU) packets
   // were acknowledged beyond the oldest.
   bool out_of_order_trigger = false;
-  PathSettings paths;
-  CongestionSettings congestion;
+  PathSettings paths = {};
+  CongestionSettings congestion = {};
 };
 
 struct SenderCounters {

@@ -137,13 +137,23 @@ void ReliableSender::on_sequence_nak(Psn psn) {
 std::uint64_t ReliableSender::expire(List& list) {
   const Picoseconds now = timers_.now();
   std::uint64_t bytes = 0;
-  while (!list.empty() && slot({list.oldest}).sent + settings_.rto <= now) {
-    const Psn psn{list.oldest};
-    const Slot& s = slot(psn);
-    paths_->on_feedback(now, {entropy_.path(s.entropy), PathFeedback::Kind::timeout, {}});
-    bytes += s.bytes;
+  const auto expired = [&](Psn psn) {
+    bytes += slot(psn).bytes;
     ++counters_.timeouts;
     lose(psn);
+  };
+  while (!list.empty() && slot({list.oldest}).sent + settings_.rto <= now) {
+    const Psn psn{list.oldest};
+    paths_->on_feedback(now, {entropy_.path(slot(psn).entropy), PathFeedback::Kind::timeout, {}});
+    expired(psn);
+    // The responses behind it that should have left by now and are missing too: one request asks for them all again.
+    for (Psn next = psn + 1; slot(psn).response && next != next_; next = next + 1) {
+      const Slot& s = slot(next);
+      if (!s.response || s.starts || s.state != State::in_flight || s.sent > now) {
+        break;
+      }
+      expired(next);
+    }
   }
   return bytes;
 }
