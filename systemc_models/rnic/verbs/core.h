@@ -18,8 +18,8 @@
 namespace orrery::rnic {
 
 struct Core {
-  Core(const VerbsSettings& s, const QueueFormat& f, EventSink& e, DmaPool::DrainListener& drain)
-      : settings(s), format(f), sink(e), translation(s.translation_entries), keys(translation, functions), dma(drain) {}
+  Core(const VerbsSettings& s, const QueueFormat& f, EventSink& e)
+      : settings(s), format(f), sink(e), translation(s.translation_entries), keys(translation, functions) {}
 
   VerbsSettings settings;
   const QueueFormat& format;

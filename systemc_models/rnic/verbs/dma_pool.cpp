@@ -70,7 +70,6 @@ void DmaPool::on_dma_done(pcie::DmaTransfer& transfer) {
   auto& operation = *reinterpret_cast<Operation*>(static_cast<std::uintptr_t>(transfer.context));
   Operation& leader = *operation.leader;
   leader.ok = leader.ok && transfer.status == pcie::CompletionStatus::success;
-  const std::uint64_t oldest = oldest_->sequence;
   if (&operation != &leader) {
     give_back(operation);
   }
@@ -81,9 +80,6 @@ void DmaPool::on_dma_done(pcie::DmaTransfer& transfer) {
     give_back(leader);
     --client.dma_in_flight;
     client.on_dma(cookie, ok);
-  }
-  if (drain_wanted_ && (oldest_ == nullptr || oldest_->sequence != oldest)) {
-    drain_listener_.on_drain();
   }
 }
 
@@ -97,9 +93,6 @@ void DmaPool::forget(std::uint32_t function) {
       give_back(*operation);
     }
     operation = next;
-  }
-  if (drain_wanted_) {
-    drain_listener_.on_drain();
   }
 }
 

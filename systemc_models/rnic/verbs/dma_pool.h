@@ -62,15 +62,7 @@ class DmaClient {
 // One thread. Nothing is allocated once the pool has grown to a run's working set.
 class DmaPool final : private pcie::DmaListener {
  public:
-  class DrainListener {
-   public:
-    // The oldest operation has ended: drained() may have become true for some.
-    virtual void on_drain() = 0;
-
-   protected:
-    ~DrainListener() = default;
-  };
-  explicit DmaPool(DrainListener& listener) : drain_listener_(listener) {}
+  DmaPool() = default;
   DmaPool(const DmaPool&) = delete;
   DmaPool& operator=(const DmaPool&) = delete;
 
@@ -88,8 +80,6 @@ class DmaPool final : private pcie::DmaListener {
   [[nodiscard]] std::uint64_t barrier() const { return next_sequence_; }
   [[nodiscard]] bool drained(std::uint64_t barrier) const { return oldest_ == nullptr || oldest_->sequence >= barrier; }
   [[nodiscard]] std::uint64_t in_flight() const { return in_flight_; }
-  // Tells the drain listener each time the oldest operation ends, while it is wanted.
-  void want_drain(bool wanted) { drain_wanted_ = wanted; }
   // Forgets what is on the way for the function: its port has cancelled it, or does not matter any more. No on_dma().
   void forget(std::uint32_t function);
 
@@ -114,7 +104,6 @@ class DmaPool final : private pcie::DmaListener {
   Operation& take();
   void give_back(Operation& operation);
 
-  DrainListener& drain_listener_;
   std::array<pcie::DevicePort*, max_functions> ports_{};
   std::deque<Operation> operations_;
   Operation* free_ = nullptr;
@@ -122,7 +111,6 @@ class DmaPool final : private pcie::DmaListener {
   Operation* newest_ = nullptr;
   std::uint64_t next_sequence_ = 1;
   std::uint64_t in_flight_ = 0;
-  bool drain_wanted_ = false;
 };
 
 }  // namespace orrery::rnic

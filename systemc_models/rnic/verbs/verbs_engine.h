@@ -20,6 +20,8 @@
 #include <span>
 
 #include "common/time.h"
+#include "fabric/transport/reliable_receiver.h"
+#include "fabric/transport/reliable_sender.h"
 #include "firmware/interface/contexts.h"
 #include "systemc_models/rnic/verbs/queue_format.h"
 
@@ -27,6 +29,7 @@ namespace orrery::pcie {
 class DevicePort;
 }
 namespace orrery::fabric {
+struct Packet;
 class PacketPool;
 class Port;
 }  // namespace orrery::fabric
@@ -47,6 +50,10 @@ struct VerbsSettings {
   // the peer (remote operational error) instead of being lost.
   bool confirm_payload = true;
   std::uint32_t max_groups = 8192;  // multicast members
+  // Transport of reliable connections. PSNs, retry counts and the acknowledge timeout are the QP's own, and
+  // paths.stream the QP's number.
+  fabric::SenderSettings sender;
+  fabric::ReceiverSettings receiver;
 };
 
 // Counters of one function; never reset but by a function's disabling.
@@ -84,13 +91,22 @@ struct HardwareEvent {
 
 class EventSink {
  public:
-  // May call back into the engine's control interface.
+  // Called from the middle of things: it must not call the engine, but note the event and act on it later.
   virtual void on_hardware_event(const HardwareEvent& event) = 0;
   // A destroyed context that was not idle() at once is now.
   virtual void on_context_idle(ContextKind kind, std::uint32_t index) = 0;
 
  protected:
   ~EventSink() = default;
+};
+
+// Takes what the RNIC receives and is not RoCE: the netdev engine. The content's reference becomes the sink's.
+class FrameSink {
+ public:
+  virtual void on_frame(const fabric::Packet& packet) = 0;
+
+ protected:
+  ~FrameSink() = default;
 };
 
 enum class ControlResult : std::uint8_t {
@@ -113,6 +129,11 @@ class VerbsEngine {
   void attach(std::uint32_t function, pcie::DevicePort& port);
   // The wire, and the pool of its packets. All functions share it.
   void attach(fabric::Port& port, fabric::PacketPool& pool);
+
+  // Who gets Ethernet frames; they are dropped without. It outlives the engine. Frames are sent by send_frame(),
+  // which takes over the content's reference.
+  void set_frame_sink(FrameSink* sink);
+  void send_frame(const fabric::Packet& packet);
 
   // ---- Control ------------------------------------------------------------------------------------------------
   // Creates the context, or changes it if there is one. `bytes`: the context structure, exactly.

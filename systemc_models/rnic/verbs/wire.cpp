@@ -1,0 +1,97 @@
+#include "systemc_models/rnic/verbs/wire.h"
+
+#include <utility>
+
+namespace orrery::rnic {
+
+void Wire::ready(Sendable& sendable) {
+  if (!sendable.queued_) {
+    sendable.queued_ = true;
+    sendable.next_ = nullptr;
+    (last_ != nullptr ? last_->next_ : first_) = &sendable;
+    last_ = &sendable;
+  }
+  pump();
+}
+
+void Wire::pump() {
+  if (pumping_) {
+    return;
+  }
+  pumping_ = true;
+  while (first_ != nullptr) {
+    if (core_.port != nullptr && core_.port->free_at() > core_.now()) {
+      core_.port->notify_when_free();
+      break;
+    }
+    Sendable& sendable = *first_;
+    first_ = sendable.next_;
+    if (first_ == nullptr) {
+      last_ = nullptr;
+    }
+    sendable.queued_ = false;
+    if (sendable.transmit_next() && !sendable.queued_) {
+      sendable.queued_ = true;
+      sendable.next_ = nullptr;
+      (last_ != nullptr ? last_->next_ : first_) = &sendable;
+      last_ = &sendable;
+    }
+  }
+  pumping_ = false;
+}
+
+void Wire::send(fabric::ContentHandle content, std::uint16_t entropy, bool local) {
+  fabric::Packet packet = fabric::packet_of(*core_.packets, content);
+  packet.entropy = entropy;
+  packet.created = core_.now();
+  if (local) {
+    loop(packet);
+  } else {
+    send(packet);
+  }
+}
+
+void Wire::send(const fabric::Packet& packet) {
+  if (core_.port == nullptr) {
+    core_.packets->release(packet.content);
+    return;
+  }
+  core_.port->send(packet);
+}
+
+void Wire::loop(const fabric::Packet& packet) {
+  looped_.push_back(packet);
+  if (!loop_scheduled_) {
+    loop_scheduled_ = true;
+    core_.events().schedule(core_.now(), *this, 0);
+  }
+}
+
+void Wire::on_event(std::uint64_t argument) {
+  static_cast<void>(argument);
+  loop_scheduled_ = false;
+  std::swap(looped_, delivering_);
+  for (const fabric::Packet& packet : delivering_) {
+    on_packet(packet);
+  }
+  delivering_.clear();
+}
+
+void Wire::on_packet(const fabric::Packet& packet) {
+  if (packet.content.empty()) {
+    ++dropped_;
+    return;
+  }
+  const fabric::PacketContent& content = core_.packets->at(packet.content);
+  if ((packet.flags & (fabric::packet_flag::bad_fcs | fabric::packet_flag::bad_icrc)) != 0) {
+    ++dropped_;
+  } else if (content.is_roce) {
+    listener_.on_roce(packet, content);
+  } else if (frames_ != nullptr) {
+    frames_->on_frame(packet);
+    return;
+  }
+  core_.packets->release(packet.content);
+}
+
+}  // namespace orrery::rnic
