@@ -99,28 +99,16 @@ void DatagramResponder::on_request(const fabric::Packet& packet, const fabric::P
   }
   const auto payload = content.bytes();
   const auto bytes = datagram_header_bytes + static_cast<std::uint32_t>(payload.size());
-  if (free_message_ == none) {
-    messages_.emplace_back();
-    free_message_ = static_cast<std::uint32_t>(messages_.size() - 1);
-  }
-  const std::uint32_t index = free_message_;
   const fabric::ContentHandle staging = core_.packets->make();
   const std::span<std::byte> into = core_.packets->reserve(staging, bytes);
   write_header(h.network, packet.ecn, static_cast<std::uint32_t>(payload.size() + (4 - payload.size() % 4) % 4),
                into.data());
   std::copy(payload.begin(), payload.end(), into.begin() + datagram_header_bytes);
-  const Placed placed = wqe->malformed ? Placed::denied : place(*wqe, from->pd(), 0, into, index);
-  if (placed != Placed::started) {
-    core_.packets->release(staging);
-    fail(*wqe, placed == Placed::too_long ? CompletionCode::local_length : CompletionCode::local_protection);
-    return;
-  }
-  Message& message = messages_[index];
-  free_message_ = message.next_free;
+  const Placed placed = wqe->malformed ? Placed::denied : place(*wqe, from->pd(), 0, into, messages_.end());
+  Message message;
   message.wqe = wqe;
   message.staging = staging;
   Completion& c = message.completion;
-  c = {};
   c.kind = immediate ? CompletionKind::receive_immediate : CompletionKind::receive;
   c.solicited = h.bth.solicited;
   c.has_grh = true;
@@ -130,7 +118,14 @@ void DatagramResponder::on_request(const fabric::Packet& packet, const fabric::P
   c.source_qp = h.deth.source_qp;
   c.immediate = immediate ? h.immediate : 0;
   c.byte_count = bytes;
+  if (placed != Placed::started) {
+    c.code = placed == Placed::too_long ? CompletionCode::local_length : CompletionCode::local_protection;
+    c.vendor_code = 1;
+    message.done = true;
+  }
+  messages_.push(message);
   counters.payload_bytes_received += payload.size();
+  complete_messages();
 }
 
 void DatagramResponder::receive_ready() {
@@ -142,32 +137,29 @@ void DatagramResponder::receive_ready() {
 }
 
 void DatagramResponder::on_dma(std::uint64_t cookie, bool ok) {
-  Message& message = messages_[cookie];
-  core_.packets->release(std::exchange(message.staging, {}));
-  Scatter& wqe = *std::exchange(message.wqe, nullptr);
-  const Completion completion = message.completion;
-  message.next_free = std::exchange(free_message_, static_cast<std::uint32_t>(cookie));
+  Message& message = messages_.at(static_cast<std::uint32_t>(cookie));
+  message.done = true;
+  if (!ok) {
+    message.completion.code = CompletionCode::local_protection;
+    message.completion.vendor_code = 1;
+  }
   if (flushing()) {
-    if (!abandoned()) {
-      flush_one(wqe, none);
-    } else {
-      qp_.blocks.scatters.give_back(wqe);
-    }
     flush();
-  } else if (ok) {
-    complete(wqe, completion, none);
   } else {
-    fail(wqe, CompletionCode::local_protection);
+    complete_messages();
   }
 }
 
-void DatagramResponder::fail(Scatter& wqe, CompletionCode code) {
-  Completion completion;
-  completion.code = code;
-  completion.kind = CompletionKind::receive;
-  completion.vendor_code = 1;
-  complete(wqe, completion, none);
-  qp_.fail(QpErrorCause::local);
+void DatagramResponder::complete_messages() {
+  while (!messages_.empty() && messages_.front().done && !flushing()) {
+    const Message message = messages_.front();
+    messages_.pop();
+    core_.packets->release(message.staging);
+    complete(*message.wqe, message.completion, none);
+    if (message.completion.code != CompletionCode::success) {
+      qp_.fail(QpErrorCause::local);
+    }
+  }
 }
 
 void DatagramResponder::stop() {
@@ -178,15 +170,14 @@ void DatagramResponder::stop() {
 }
 
 void DatagramResponder::release_receives(bool completes) {
-  static_cast<void>(completes);  // on_dma() completes what was on the way
-}
-
-void DatagramResponder::forget_dma() {
-  abandon();
-  for (Message& message : messages_) {
-    core_.packets->release(std::exchange(message.staging, {}));
-    if (message.wqe != nullptr) {
-      qp_.blocks.scatters.give_back(*std::exchange(message.wqe, nullptr));
+  while (!messages_.empty()) {
+    const Message message = messages_.front();
+    messages_.pop();
+    core_.packets->release(message.staging);
+    if (completes) {
+      flush_one(*message.wqe, none);
+    } else {
+      qp_.blocks.scatters.give_back(*message.wqe);
     }
   }
 }

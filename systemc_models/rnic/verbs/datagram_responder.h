@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "systemc_models/rnic/verbs/responder.h"
+#include "systemc_models/rnic/verbs/ring.h"
 
 namespace orrery::rnic {
 
@@ -18,14 +19,13 @@ class DatagramResponder final : public Responder {
 
   void start_connection() override {}
   void on_request(const fabric::Packet& packet, const fabric::PacketContent& content) override;
-  void forget_dma() override;
 
  private:
   struct Message {
     Scatter* wqe = nullptr;
     Completion completion;
     fabric::ContentHandle staging;  // header and payload
-    std::uint32_t next_free = none;
+    bool done = false;
   };
   static constexpr std::size_t max_held = 64;
 
@@ -33,10 +33,9 @@ class DatagramResponder final : public Responder {
   void release_receives(bool completes) override;
   void receive_ready() override;
   void on_dma(std::uint64_t cookie, bool ok) override;
-  void fail(Scatter& wqe, CompletionCode code);
+  void complete_messages();
 
-  std::vector<Message> messages_;
-  std::uint32_t free_message_ = none;
+  Ring<Message> messages_;  // receive WQEs complete in their order
   std::vector<fabric::Packet> held_;
 };
 

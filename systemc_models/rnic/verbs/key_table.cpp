@@ -22,6 +22,24 @@ const MkeyContext* KeyTable::usable(const KeyRequest& request, std::uint32_t key
   return context->pd == request.pd ? context : nullptr;
 }
 
+bool KeyTable::within(const MkeyContext& key, std::uint64_t address, std::uint64_t length) {
+  if (address + (length - 1) < address) {
+    return false;
+  }
+  const std::uint64_t offset = address - key.start;
+  return (key.whole_space != 0 && key.length == 0) ||
+         (address >= key.start && offset <= key.length && length <= key.length - offset);
+}
+
+bool KeyTable::permits(const KeyRequest& request) const {
+  if (request.length == 0) {
+    return true;
+  }
+  const MkeyContext* context = usable(request, request.key);
+  return context != nullptr && (context->access & request.access) == request.access &&
+         within(*context, request.address, request.length);
+}
+
 WalkResult KeyTable::resolve(const KeyRequest& request, SegmentList& into) const {
   if (request.length == 0) {
     return {};
@@ -33,14 +51,10 @@ WalkResult KeyTable::resolve(const KeyRequest& request, SegmentList& into) const
 WalkResult KeyTable::resolve_key(Walk& walk, std::uint32_t key, std::uint64_t address, std::uint64_t length,
                                  std::uint32_t access, unsigned depth) const {
   const MkeyContext* context = usable(walk.request, key);
-  if (context == nullptr || (context->access & access) != access || address + (length - 1) < address) {
+  if (context == nullptr || (context->access & access) != access || !within(*context, address, length)) {
     return {WalkStatus::denied};
   }
   const std::uint64_t offset = address - context->start;
-  const bool unbounded = context->whole_space != 0 && context->length == 0;
-  if (!unbounded && (address < context->start || offset > context->length || length > context->length - offset)) {
-    return {WalkStatus::denied};
-  }
   switch (context->mode) {
     case KeyMode::physical: {
       const auto bus = windows_.bus(walk.request.function, address, length);

@@ -37,6 +37,8 @@ class KeyTable {
 
   // Appends the segments of the bytes to `into`. Anything but ok leaves `into` unspecified.
   [[nodiscard]] WalkResult resolve(const KeyRequest& request, SegmentList& into) const;
+  // Whether the key gives these rights over all of the bytes; pages are not looked at, nor pieces of an indirect key.
+  [[nodiscard]] bool permits(const KeyRequest& request) const;
   // Whether `key` may be invalidated by a QP: IBTA §10.6.5 (a key of this PD, not the reserved one), and does it.
   bool invalidate(std::uint32_t function, std::uint32_t pd, std::uint32_t qp, std::uint32_t key);
 
@@ -54,6 +56,7 @@ class KeyTable {
                          std::uint32_t access, unsigned depth) const;
   WalkResult resolve_list(Walk& walk, const MkeyContext& key, std::uint64_t offset, std::uint64_t length,
                           std::uint32_t access, unsigned depth) const;
+  [[nodiscard]] static bool within(const MkeyContext& key, std::uint64_t address, std::uint64_t length);
   [[nodiscard]] const MkeyContext* usable(const KeyRequest& request, std::uint32_t key) const;
 
   const TranslationMemory& memory_;

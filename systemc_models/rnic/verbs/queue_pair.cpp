@@ -91,6 +91,9 @@ ControlResult QueuePair::modify(const QpContext& wanted) {
       }
       requester_->enter_error();
       responder_->enter_error();
+    } else {
+      requester_->doorbell();
+      responder_->poll_again();
     }
     return ControlResult::ok;
   }

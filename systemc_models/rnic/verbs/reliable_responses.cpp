@@ -98,6 +98,14 @@ void ReliableResponder::on_duplicate(const fabric::Packet& packet, const fabric:
 // ---- READ --------------------------------------------------------------------------------------------------------
 
 void ReliableResponder::run_read(const Action& action) {
+  // Refused now, so that nothing after it is done, although its turn to be answered is later.
+  KeyRequest request = qp_.key_request(action.rkey, action.address, action.bytes, key_remote_read);
+  request.reserved_allowed = false;
+  if (!core_.keys.permits(request)) {
+    ++qp_.counters().key_violations;
+    fail_at({true, action.psn, fabric::aeth::nak_remote_access, QpErrorCause::access_violation});
+    return;
+  }
   Response response;
   response.psn = action.psn;
   response.address = action.address;

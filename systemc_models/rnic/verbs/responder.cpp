@@ -135,6 +135,11 @@ void Responder::flush() {
   }
 }
 
+void Responder::poll_again() {
+  polls_ = 0;
+  flush();
+}
+
 void Responder::on_timer() {
   flush();
 }

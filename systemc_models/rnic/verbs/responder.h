@@ -25,6 +25,8 @@ class Responder : protected ReceiveWaiter, protected DmaClient, private fabric::
   // A request packet for this QP, which can_receive(). The content is the caller's.
   virtual void on_request(const fabric::Packet& packet, const fabric::PacketContent& content) = 0;
   void enter_error();
+  // The driver has said "error" again: it may have posted more to be flushed.
+  void poll_again();
   void abandon();
   virtual void forget_dma() { abandon(); }
   [[nodiscard]] virtual bool quiet() const;

@@ -165,8 +165,12 @@ void UnreliableResponder::receive_ready() {
 
 void UnreliableResponder::drop_message() {
   if (in_message_) {
-    messages_.at(messages_.end() - 1).dropped = true;
+    Message& message = messages_.at(messages_.end() - 1);
+    message.dropped = true;
     in_message_ = false;
+    if (message.wqe != nullptr && spare_ == nullptr && message.code == CompletionCode::success) {
+      spare_ = std::exchange(message.wqe, nullptr);  // receive WQEs complete in their order: the next message's
+    }
     complete_messages();
   }
 }
@@ -179,13 +183,6 @@ void UnreliableResponder::complete_messages() {
     }
     messages_.pop();
     if (message.dropped && message.code == CompletionCode::success) {
-      if (message.wqe != nullptr) {
-        if (spare_ == nullptr) {
-          spare_ = message.wqe;
-        } else {
-          flush_one(*message.wqe, none);
-        }
-      }
       continue;
     }
     if (message.wqe == nullptr) {
