@@ -111,7 +111,7 @@ ControlResult QueuePair::modify(const QpContext& wanted) {
     requester_->start_connection();
   }
   if (to == QpState::rts) {
-    requester_->resume();
+    requester_->resume(from == QpState::rtr || from == QpState::sqe);
   }
   if (to == QpState::sqd && from == QpState::rts && requester_->drained()) {
     blocks.core.report(EventCode::send_queue_drained, context.function, number);

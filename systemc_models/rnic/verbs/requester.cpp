@@ -38,9 +38,10 @@ void Requester::start_connection() {
   sender_ = std::make_unique<fabric::ReliableSender>(qp_.blocks.timers, host, settings);
 }
 
-void Requester::resume() {
-  flushing_ = false;
-  halted_ = false;
+void Requester::resume(bool afresh) {
+  if (afresh) {
+    flushing_ = halted_ = false;
+  }
   fetcher_.ring();
   pump();
 }

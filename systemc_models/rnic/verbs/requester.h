@@ -26,8 +26,8 @@ class Requester final : public Sendable, private QueueFetcher::Owner, private fa
   // reset → init: the queue can be rung. rtr → rts: the connection begins at context.send_psn.
   void begin();
   void start_connection();
-  // rts, or back to it: looks for work.
-  void resume();
+  // rts, or back to it: looks for work. `afresh`: a former error is over.
+  void resume(bool afresh);
   void doorbell();
   // error, sqe: what is under way ends, then everything is flushed.
   void enter_error();

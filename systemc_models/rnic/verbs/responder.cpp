@@ -54,7 +54,7 @@ Responder::Placed Responder::place(const Scatter& wqe, std::uint32_t pd, std::ui
     const std::uint64_t piece = std::min<std::uint64_t>(left, e.length - skip);
     KeyRequest request = qp_.key_request(e.key, e.address + skip, piece, key_local_write);
     request.pd = pd;
-    request.reserved_allowed = request.reserved_allowed || !qp_.has(qp_has_receive_queue);
+    request.reserved_allowed = request.reserved_allowed && qp_.has(qp_has_receive_queue);  // an SRQ's WQEs: never
     const WalkResult walk = core_.keys.resolve(request, segments);
     if (walk.status == WalkStatus::absent) {
       return Placed::absent;
