@@ -1,6 +1,7 @@
 #include "fabric/link.h"
 
 #include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -11,9 +12,10 @@ namespace orrery::fabric {
 
 namespace {
 
-// Event arguments: slot in bits 31:0, epoch in bits 62:32.
+// Event arguments; below them: a slot of a late packet.
 constexpr std::uint64_t notify_argument = std::uint64_t{1} << 63;
-constexpr std::uint64_t epoch_mask = (std::uint64_t{1} << 31) - 1;
+constexpr std::uint64_t head_argument = std::uint64_t{1} << 62;
+constexpr std::size_t first_ring = 16;
 constexpr std::uint64_t rate_unit = 1'000'000;
 constexpr std::uint64_t fastest = 100'000'000'000'000;
 
@@ -61,7 +63,7 @@ void Link::set_impairments(unsigned which, const Impairments& impairments) {
 
 void Link::set_up(bool up) {
   if (up_ && !up) {
-    epoch_ = (epoch_ + 1) & epoch_mask;
+    ++epoch_;
   }
   up_ = up;
 }
@@ -135,53 +137,84 @@ void Link::Direction::impair(Packet& packet, Picoseconds arrival) {
   if (duplicates) {
     ++counters.duplicated;
     link->pool_.add_reference(packet.content);
-    fly(packet, arrival + most);
+    fly_late(packet, arrival + most);
   }
   if (reorders) {
     ++counters.reordered;
-    arrival += Picoseconds{static_cast<std::uint64_t>(fraction * static_cast<double>(most.count))};
+    fly_late(packet, arrival + Picoseconds{static_cast<std::uint64_t>(fraction * static_cast<double>(most.count))});
+    return;
   }
   fly(packet, arrival);
 }
 
+void Link::Direction::grow() {
+  std::vector<Flight> larger(ring.empty() ? first_ring : 2 * ring.size());
+  for (std::uint64_t i = head; i != tail; ++i) {
+    larger[i & (larger.size() - 1)] = ring[i & (ring.size() - 1)];
+  }
+  ring = std::move(larger);
+}
+
 void Link::Direction::fly(const Packet& packet, Picoseconds arrival) {
-  if (free_slots.empty()) [[unlikely]] {
+  if (tail - head == ring.size()) [[unlikely]] {
+    grow();
+  }
+  ring[tail & (ring.size() - 1)] = {packet, arrival, link->epoch_};
+  ++in_flight;
+  if (tail++ == head) {
+    link->events_.schedule(arrival, *this, head_argument);
+  }
+}
+
+void Link::Direction::fly_late(const Packet& packet, Picoseconds arrival) {
+  if (free_slots.empty()) {
     free_slots.push_back(static_cast<std::uint32_t>(slots.size()));
     slots.emplace_back();
     free_slots.reserve(slots.capacity());
   }
   const std::uint32_t slot = free_slots.back();
   free_slots.pop_back();
-  slots[slot] = packet;
+  slots[slot] = {packet, arrival, link->epoch_};
   ++in_flight;
-  link->events_.schedule(arrival, *this, (link->epoch_ << 32) | slot);
+  link->events_.schedule(arrival, *this, slot);
 }
 
-void Link::Direction::on_event(std::uint64_t argument) {
-  if (argument == notify_argument) {
-    const Picoseconds now = link->events_.now();
-    if (busy_end > now) {  // more was sent meanwhile
-      link->events_.schedule(busy_end, *this, notify_argument);
-      return;
-    }
-    notify = false;
-    if (listener != nullptr) {
-      listener->on_transmit_ready();
-    }
-    return;
-  }
-  const auto slot = static_cast<std::uint32_t>(argument);
-  const Packet packet = slots[slot];
-  free_slots.push_back(slot);
+void Link::Direction::arrive(const Flight& flight) {
   --in_flight;
-  if (argument >> 32 != link->epoch_ || peer->listener == nullptr) [[unlikely]] {
+  if (flight.epoch != link->epoch_ || peer->listener == nullptr) [[unlikely]] {
     ++counters.down;
-    link->pool_.release(packet.content);
+    link->pool_.release(flight.packet.content);
     return;
   }
   ++counters.delivered_packets;
-  counters.delivered_bytes += packet.wire_bytes;
-  peer->listener->on_packet(packet);
+  counters.delivered_bytes += flight.packet.wire_bytes;
+  peer->listener->on_packet(flight.packet);
+}
+
+void Link::Direction::on_event(std::uint64_t argument) {
+  if (argument == head_argument) {
+    const Flight flight = ring[head & (ring.size() - 1)];  // a copy: the listener may send, and the ring grow
+    if (++head != tail) {
+      link->events_.schedule(ring[head & (ring.size() - 1)].arrival, *this, head_argument);
+    }
+    arrive(flight);
+    return;
+  }
+  if (argument != notify_argument) {
+    const auto slot = static_cast<std::uint32_t>(argument);
+    const Flight flight = slots[slot];
+    free_slots.push_back(slot);
+    arrive(flight);
+    return;
+  }
+  if (busy_end > link->events_.now()) {  // more was sent meanwhile
+    link->events_.schedule(busy_end, *this, notify_argument);
+    return;
+  }
+  notify = false;
+  if (listener != nullptr) {
+    listener->on_transmit_ready();
+  }
 }
 
 void Link::Direction::notify_when_free() {

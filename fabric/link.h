@@ -97,12 +97,26 @@ class Link {
     Picoseconds busy_end;
     std::uint64_t busy_bytes = 0;
     bool notify = false;
-    std::vector<Packet> slots;  // packets on the way; the event's argument is the slot
+    // Packets on the way that arrive in order: a ring, with one event in the queue for its first. Far fewer events are
+    // pending than packets, and those are near.
+    struct Flight {
+      Packet packet;
+      Picoseconds arrival;
+      std::uint64_t epoch = 0;
+    };
+    std::vector<Flight> ring;  // a power of two
+    std::uint64_t head = 0;
+    std::uint64_t tail = 0;
+    // Those that arrive late: the event's argument is the slot.
+    std::vector<Flight> slots;
     std::vector<std::uint32_t> free_slots;
 
    private:
     void on_event(std::uint64_t argument) override;
     void fly(const Packet& packet, Picoseconds arrival);
+    void fly_late(const Packet& packet, Picoseconds arrival);
+    void grow();
+    void arrive(const Flight& flight);
     void impair(Packet& packet, Picoseconds arrival);
   };
 
