@@ -3,8 +3,11 @@
 #include "systemc_models/gpu/gpu_core.h"
 #include "systemc_models/gpu/gpu_function.h"
 #include "systemc_models/plugin/plugin.h"
+#include "systemc_models/rnic/mlx5/mlx5_rnic.h"
 #include "systemc_models/rnic/rnic_core.h"
 #include "systemc_models/rnic/rnic_function.h"
+#include "systemc_models/rnic/verbs_data_path.h"
+#include "systemc_models/server/server_fabric.h"
 
 namespace orrery::models {
 
@@ -41,6 +44,34 @@ Device make_gpu(const ServerConfig& config, const Topology::Endpoint& endpoint) 
   return device;
 }
 
+Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint, ServerFabric& network) {
+  rnic::Mlx5Settings settings;
+  settings.name = endpoint.name;
+  settings.register_access = config.rnic.register_access;
+  settings.with_firmware = config.rnic.firmware == RnicFirmware::native;
+  settings.device_id =
+      config.rnic.function_id == RnicFunctionId::vf ? rnic::mlx5::device_id_vf : rnic::mlx5::device_id_pf;
+  rnic::ManagementSettings& management = settings.management;
+  rnic::give_identity(management, 0, endpoint.ordinal);
+  management.port_type =
+      config.rnic.port_type == RnicPortType::ethernet ? rnic::reg::PortType::ethernet : rnic::reg::PortType::infiniband;
+  management.step_time = config.rnic.firmware_step;
+  management.fault_opcode = config.rnic.fault_opcode;
+  management.fault_status = config.rnic.fault_status;
+  constexpr std::uint64_t gigabit = 1'000'000'000;
+  fabric::Port& port = network.plug_in(management.link_gbps * gigabit);
+  rnic::VerbsSettings verbs;
+  verbs.translation_entries = management.translation_entries;
+  auto device_model = std::make_unique<rnic::Mlx5Rnic>(settings, [&](rnic::EventSink& sink) {
+    return rnic::make_verbs_data_path(verbs, sink, port, network.packets());
+  });
+  Device device;
+  device.bars = rnic::mlx5_bars();
+  device.config_space = rnic::make_mlx5_config_space(device_model->identity(), function_link(config, endpoint));
+  device.model = std::move(device_model);
+  return device;
+}
+
 Device make_rnic(const ServerConfig& config, const Topology::Endpoint& endpoint) {
   RnicConfig rnic;
   rnic.name = endpoint.name;
@@ -56,10 +87,12 @@ Device make_rnic(const ServerConfig& config, const Topology::Endpoint& endpoint)
 
 }  // namespace
 
-Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint, pcie::EventHost& host) {
+Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint, pcie::EventHost& host,
+                   ServerFabric& network) {
   switch (endpoint.kind) {
     case EndpointKind::rnic:
-      return make_rnic(config, endpoint);
+      return config.rnic.personality == RnicPersonality::mlx5 ? make_mlx5(config, endpoint, network)
+                                                              : make_rnic(config, endpoint);
     case EndpointKind::gpu:
       return make_gpu(config, endpoint);
     case EndpointKind::plugin:

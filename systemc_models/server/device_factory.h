@@ -15,6 +15,8 @@ class EventHost;
 
 namespace orrery::models {
 
+class ServerFabric;
+
 // What an endpoint needs: the model, its configuration space and its BARs.
 struct Device {
   std::unique_ptr<pcie::DeviceModel> model;
@@ -23,7 +25,9 @@ struct Device {
 };
 
 // Throws Error if the configuration asks for what can't be had. `host` runs the events of the device's
-// simulation and outlives the device: processes of a plug-in model go through it.
-Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint, pcie::EventHost& host);
+// simulation and outlives the device: processes of a plug-in model go through it. RNICs are plugged into `network`,
+// which outlives them.
+Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint, pcie::EventHost& host,
+                   ServerFabric& network);
 
 }  // namespace orrery::models

@@ -44,12 +44,22 @@ std::string module_name(std::string name) {
 
 }  // namespace
 
+namespace {
+
+unsigned count_rnics(const Topology& topology) {
+  return static_cast<unsigned>(std::count_if(topology.endpoints.begin(), topology.endpoints.end(),
+                                             [](const auto& endpoint) { return endpoint.kind == EndpointKind::rnic; }));
+}
+
+}  // namespace
+
 Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
     : config(configuration),
       topology(Topology::from(configuration)),
       dram(dram_settings(configuration)),
       tables(table_base, table_pages),
-      iommu(tables) {
+      iommu(tables),
+      network(simulation.events, count_rnics(topology), configuration.seed) {
   // A step in which nothing happens is no mistake here.
   sc_core::sc_report_handler::set_actions(sc_core::SC_ID_NO_SC_START_ACTIVITY_, sc_core::SC_DO_NOTHING);
   simulation.timed = config.time_mode == TimeMode::timed;
@@ -96,7 +106,7 @@ Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
   const pcie::EndpointSettings settings = endpoint_settings(config);
   for (std::size_t i = 0; i < topology.endpoints.size(); ++i) {
     const Topology::Endpoint& described = topology.endpoints[i];
-    devices.push_back(make_device(config, described, *host));
+    devices.push_back(make_device(config, described, *host, network));
     Device& device = devices.back();
     endpoints.push_back(std::make_unique<pcie::EndpointModule>(
         module_name(described.name).c_str(), simulation, settings, *device.config_space, device.bars, *device.model));

@@ -12,6 +12,7 @@
 #include "systemc_models/server/device_factory.h"
 #include "systemc_models/server/platform.h"
 #include "systemc_models/server/platform_function.h"
+#include "systemc_models/server/server_fabric.h"
 
 namespace orrery::models {
 
@@ -29,6 +30,7 @@ struct Platform::Parts final : private pcie::InterruptController {
   std::vector<std::unique_ptr<pcie::LinkModule>> root_links;  // by root port
   std::vector<std::unique_ptr<pcie::SwitchModule>> switches;
   std::vector<std::unique_ptr<pcie::LinkModule>> device_links;  // by endpoint; null at a root port
+  ServerFabric network;                                         // of the RNICs
   std::vector<Device> devices;                                  // by endpoint
   std::vector<std::unique_ptr<pcie::EndpointModule>> endpoints;
   std::vector<std::unique_ptr<PlatformFunction>> functions;

@@ -13,6 +13,10 @@ const std::array<std::string, 2> completion_chunks{"mps", "rcb"};
 const std::array<std::string, 2> iommu_modes{"translated", "passthrough"};
 const std::array<std::string, 2> trace_formats{"binary", "perfetto"};
 const std::array<std::string, 2> firmwares{"seabios", "ovmf"};
+const std::array<std::string, 2> rnic_personalities{"self-test", "mlx5"};
+const std::array<std::string, 2> rnic_port_types{"infiniband", "ethernet"};
+const std::array<std::string, 2> rnic_function_ids{"vf", "pf"};
+const std::array<std::string, 2> rnic_firmwares{"native", "none"};
 
 constexpr std::array<std::uint64_t, 6> payload_sizes{128, 256, 512, 1024, 2048, 4096};
 constexpr std::array<std::uint64_t, 2> read_completion_boundaries{64, 128};
@@ -90,6 +94,28 @@ void describe_gpu(ConfigVisitor& v, GpusConfig& gpu) {
             {"bandwidth of device memory for the engine, 10^9 bytes per second", "vendor: A100 80 GB SXM, 2039"});
   v.integer("reduce_gb_per_s", gpu.reduce_gb_per_s, up_to(1, 100'000),
             {"operand bytes through the adders, 10^9 bytes per second", "estimate: below memory, above a link"});
+  v.end_table();
+}
+
+void describe_rnic(ConfigVisitor& v, RnicsConfig& rnic) {
+  v.begin_table("rnic", "Every RNIC");
+  v.time("register_ns", rnic.register_access, TimeUnit::nanoseconds, latency_rule,
+         {"access to a register", "estimate"});
+  v.choice(
+      "personality", rnic.personality, rnic_personalities,
+      {"guest interface: self-test, a DMA engine with registers of our own; mlx5, which stock drivers use", "choice"});
+  v.choice("port_type", rnic.port_type, rnic_port_types, {"mlx5: what the port is", "choice"});
+  v.choice("function_id", rnic.function_id, rnic_function_ids,
+           {"mlx5: PCI device ID 101e (vf) or 101d (pf); the driver does a little more for a pf", "choice"});
+  v.choice("firmware", rnic.firmware, rnic_firmwares,
+           {"mlx5: management firmware; none: the device never comes up", "choice"});
+  v.time(
+      "firmware_step_ns", rnic.firmware_step, TimeUnit::nanoseconds, latency_rule,
+      {"mlx5, timed mode: from an event to the firmware's handling of it", "estimate: a microsecond on a small core"});
+  v.integer("fault_opcode", rnic.fault_opcode, {.minimum = 0, .maximum = 0xffff, .hexadecimal = true},
+            {"mlx5: fault injection, a command that the firmware fails; 0: none", "choice"});
+  v.integer("fault_status", rnic.fault_status, {.minimum = 0, .maximum = 0xff, .hexadecimal = true},
+            {"mlx5: with this status", "choice: internal error"});
   v.end_table();
 }
 
@@ -192,10 +218,7 @@ void describe(ConfigVisitor& v, ServerConfig& c) {
 
   describe_gpu(v, c.gpu);
 
-  v.begin_table("rnic", "Every RNIC");
-  v.time("register_ns", c.rnic.register_access, TimeUnit::nanoseconds, latency_rule,
-         {"access to a register", "estimate"});
-  v.end_table();
+  describe_rnic(v, c.rnic);
 
   v.begin_table("trace", "Trace of every TLP");
   v.text("file", c.trace_file, {}, {"where to write it; empty: not at all", "choice"});

@@ -22,6 +22,10 @@ enum class TimeMode : std::uint8_t { functional, timed };
 enum class CompletionChunk : std::uint8_t { mps, rcb };
 enum class IommuMode : std::uint8_t { translated, passthrough };
 enum class TraceFormat : std::uint8_t { binary, perfetto };
+enum class RnicPersonality : std::uint8_t { self_test, mlx5 };
+enum class RnicPortType : std::uint8_t { infiniband, ethernet };
+enum class RnicFunctionId : std::uint8_t { vf, pf };
+enum class RnicFirmware : std::uint8_t { native, none };
 enum class GuestFirmware : std::uint8_t { seabios, ovmf };
 
 struct TopologyConfig {
@@ -91,6 +95,14 @@ struct GpusConfig {
 
 struct RnicsConfig {
   Picoseconds register_access = {40'000};
+  RnicPersonality personality = RnicPersonality::self_test;
+  // Of the mlx5 personality.
+  RnicPortType port_type = RnicPortType::infiniband;
+  RnicFunctionId function_id = RnicFunctionId::vf;
+  RnicFirmware firmware = RnicFirmware::native;
+  Picoseconds firmware_step = {1'000'000};
+  std::uint32_t fault_opcode = 0;  // 0: none
+  std::uint32_t fault_status = 1;
 };
 
 // A plug-in model in a slot of the topology.
