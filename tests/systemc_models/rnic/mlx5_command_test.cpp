@@ -1,0 +1,796 @@
+// The command interface, from the driver's side: delivery, life of the function, objects, error answers.
+#include <gtest/gtest.h>
+
+#include "firmware/firmware.h"
+#include "tests/systemc_models/rnic/mlx5_rig.h"
+
+namespace orrery::test {
+namespace {
+
+using firmware::Delivery;
+using firmware::Status;
+using firmware::Syndrome;
+using rnic::ContextKind;
+namespace layout = firmware::layout;
+
+constexpr std::uint32_t number(Status status) {
+  return static_cast<std::uint32_t>(status);
+}
+constexpr std::uint32_t number(Delivery delivery) {
+  return static_cast<std::uint32_t>(delivery);
+}
+
+class Mlx5Command : public testing::Test, public Mlx5Rig {
+ protected:
+  // What most objects need.
+  void objects() {
+    driver.bring_up();
+    driver.create_command_eq();
+    const Reply eq = driver.create_eq(0, 6, 1);
+    ASSERT_TRUE(eq.ok() && eq.by_event);
+    eqn = eq.handle();
+    pd = driver.run(0x800).handle();
+    cqn = driver.create_cq(eqn).handle();
+    ASSERT_NE(pd, 0U);
+    ASSERT_NE(cqn, 0U);
+  }
+  // RC, ready to send.
+  std::uint32_t ready_qp() {
+    const Reply qp = driver.create_qp({.pd = pd, .cqn = cqn});
+    EXPECT_TRUE(qp.ok());
+    EXPECT_TRUE(driver.modify_qp(0x502, qp.handle(), [](Words&) {}).ok());
+    EXPECT_TRUE(driver.modify_qp(0x503, qp.handle(), [](Words& in) { in.put(0x18, layout::qpc::mtu, 3); }).ok());
+    EXPECT_TRUE(driver.modify_qp(0x504, qp.handle(), [](Words&) {}).ok());
+    return qp.handle();
+  }
+
+  std::uint32_t eqn = 0;
+  std::uint32_t pd = 0;
+  std::uint32_t cqn = 0;
+};
+
+TEST_F(Mlx5Command, DeviceComesUp) {
+  driver.bring_up();
+  EXPECT_EQ(driver.read(0x014) & 0xffU, 0x56U);  // 32 slots of 64 bytes
+  EXPECT_NE(driver.read(0x230), 0xffff'ffffU);
+  EXPECT_EQ(driver.read(0xffc), 0U);
+  const auto context = data->context<rnic::FunctionContext>(ContextKind::function, 0);
+  EXPECT_EQ(context.enabled, 1U);
+  EXPECT_EQ(context.lid, 1U);
+  EXPECT_EQ(rnic.management().counters().commands_failed, 0U);
+}
+
+TEST_F(Mlx5Command, HealthCounterAdvances) {
+  ASSERT_TRUE(driver.begin());
+  const std::uint32_t before = driver.read(0x1010);
+  EXPECT_NE(before, 0U);
+  bus.simulation.events.advance_to(bus.simulation.now() + Picoseconds{2'000'000'000'000});
+  EXPECT_NE(driver.read(0x1010), before);
+}
+
+TEST_F(Mlx5Command, CommandsBecomeEvents) {
+  driver.bring_up();
+  driver.create_command_eq();
+  const std::size_t interrupts = port.interrupts.size();
+  const Reply pd_reply = driver.run(0x800);
+  EXPECT_TRUE(pd_reply.ok());
+  EXPECT_TRUE(pd_reply.by_event);
+  EXPECT_EQ(port.interrupts.size(), interrupts + 1);
+  EXPECT_EQ(port.interrupts.back(), 0U);
+  // The command EQ's end is polled for, and so is what follows.
+  const Reply end = driver.run(0x302, 0, {driver.command_eqn});
+  EXPECT_TRUE(end.ok());
+  EXPECT_FALSE(end.by_event);
+  driver.forget_command_eq();
+  EXPECT_TRUE(driver.run(0x800).ok());
+}
+
+TEST_F(Mlx5Command, ManySlotsAtOnce) {
+  driver.bring_up();
+  for (unsigned slot = 0; slot < 32; ++slot) {
+    driver.prepare(slot, Mlx5Driver::command(0x800), 16);
+  }
+  driver.write(0x018, 0xffff'ffffU);
+  bus.run();
+  std::set<std::uint32_t> numbers;
+  for (unsigned slot = 0; slot < 32; ++slot) {
+    const Reply reply = driver.collect(slot);
+    EXPECT_TRUE(reply.ok());
+    numbers.insert(reply.handle());
+  }
+  EXPECT_EQ(numbers.size(), 32U);
+}
+
+TEST_F(Mlx5Command, UnknownOpcode) {
+  driver.bring_up();
+  const Reply reply = driver.run(0xfff);
+  EXPECT_EQ(reply.status, number(Status::bad_opcode));
+  EXPECT_EQ(reply.syndrome, static_cast<std::uint32_t>(Syndrome::unknown_opcode));
+}
+
+TEST_F(Mlx5Command, NothingBeforeInit) {
+  ASSERT_TRUE(driver.begin());
+  EXPECT_EQ(driver.run(0x800).status, number(Status::bad_system_state));
+  EXPECT_EQ(driver.run(0x100, 1, {}, 4112).status, number(Status::bad_system_state));
+  EXPECT_TRUE(driver.run(0x104, 0, {}, 12).ok());
+  EXPECT_EQ(driver.run(0x104, 0, {}, 12).status, number(Status::bad_system_state));
+  EXPECT_EQ(driver.run(0x800).status, number(Status::bad_system_state));
+}
+
+TEST_F(Mlx5Command, ShortLengths) {
+  driver.bring_up();
+  EXPECT_EQ(driver.run(Mlx5Driver::command(0x200), 16).status, number(Status::bad_input_length));
+  EXPECT_EQ(driver.run(0x10a, 0, {}, 16).status, number(Status::bad_output_length));
+  Words tiny(4);
+  EXPECT_EQ(driver.run(tiny, 16).delivery, number(Delivery::input_length));
+  EXPECT_EQ(driver.run(Mlx5Driver::command(0x800), 4).delivery, number(Delivery::output_length));
+}
+
+TEST_F(Mlx5Command, DamagedEntriesAndMailboxes) {
+  driver.bring_up();
+  const Words input = Mlx5Driver::command(0x200, 0, {}, 1600);
+  const auto with = [&](auto&& damage) {
+    driver.prepare(0, input, 1600);
+    damage();
+    driver.ring(0);
+    bus.run();
+    return driver.collect(0).delivery;
+  };
+  const auto poke = [&](std::uint64_t address, std::uint32_t value) {
+    const std::uint32_t big = __builtin_bswap32(value);
+    bus.write(address, &big, 4);
+  };
+  EXPECT_EQ(with([&] { poke(driver.queue(), 3U << 24); }), number(Delivery::descriptor));
+  EXPECT_EQ(with([&] { poke(driver.queue() + 4, 0x7fff'ffff); }), number(Delivery::input_length));
+  EXPECT_EQ(with([&] { poke(driver.queue() + 0x38, 0x7fff'ffff); }), number(Delivery::output_length));
+  EXPECT_EQ(with([&] { poke(driver.queue() + 0xc, 0x1001); }), number(Delivery::input_pointer));
+  EXPECT_EQ(with([&] { poke(driver.queue() + 0x34, 0x1001); }), number(Delivery::output_pointer));
+  EXPECT_EQ(with([&] { poke(driver.input_chain(0)[1] + 0x23c, 0xff'0000); }), number(Delivery::token));
+  EXPECT_EQ(with([&] { poke(driver.input_chain(0)[2] + 0x238, 1); }), number(Delivery::block_number));
+  EXPECT_EQ(with([&] { poke(driver.input_chain(0)[0] + 0x234, 0); }), number(Delivery::input_pointer));
+  EXPECT_EQ(with([&] { poke(driver.output_chain(0)[1] + 0x23c, 0xff'0000); }), number(Delivery::token));
+  EXPECT_EQ(with([&] { poke(driver.output_chain(0)[3] + 0x238, 7); }), number(Delivery::block_number));
+  // A chain that leads round in a circle ends with its length.
+  EXPECT_EQ(with([&] { poke(driver.input_chain(0)[1] + 0x234, static_cast<std::uint32_t>(driver.input_chain(0)[1])); }),
+            number(Delivery::block_number));
+  // Outside guest memory.
+  EXPECT_EQ(with([&] { bus.break_page(driver.input_chain(0)[0]); }), number(Delivery::firmware));
+  bus.mend_page(driver.input_chain(0)[0]);
+  EXPECT_EQ(with([&] { poke(driver.queue() + 8, 0xffff'ffff), poke(driver.queue() + 12, 0xffff'fe00); }),
+            number(Delivery::firmware));
+  // None of it left anything behind.
+  EXPECT_TRUE(driver.run(0x800).ok());
+}
+
+TEST_F(Mlx5Command, EntryThatCannotBeRead) {
+  driver.bring_up();
+  driver.prepare(0, Mlx5Driver::command(0x800), 16);
+  bus.break_page(driver.queue());
+  driver.ring(0);
+  bus.run();
+  bus.mend_page(driver.queue());
+  EXPECT_FALSE(driver.collect(0).answered);
+  EXPECT_TRUE(driver.run(0x800, 0, {}, 16).ok());
+}
+
+TEST_F(Mlx5Command, DoorbellWithoutCommand) {
+  driver.bring_up();
+  const std::size_t before = commands.size();
+  driver.write(0x018, 1U << 7);
+  bus.run();
+  EXPECT_EQ(commands.size(), before);
+}
+
+TEST_F(Mlx5Command, CapabilitiesCanOnlyBeLowered) {
+  ASSERT_TRUE(driver.begin());
+  ASSERT_TRUE(driver.run(0x104, 0, {}, 12).ok());
+  Reply caps = driver.run(0x100, 0, {}, 4112);
+  ASSERT_TRUE(caps.ok());
+  constexpr firmware::Field log_max_qp{"log_max_qp", 0x10, 4, 0};
+  const std::uint32_t most = caps.output.get(0x10, log_max_qp);
+  Words set = caps.output;
+  set.set(0, 0x109U << 16).set(4, 0).put(0x10, log_max_qp, most + 1);
+  EXPECT_EQ(driver.run(set, 16).status, number(Status::bad_parameter));
+  set.put(0x10, log_max_qp, 10);
+  EXPECT_TRUE(driver.run(set, 16).ok());
+  EXPECT_EQ(driver.run(0x100, 1, {}, 4112).output.get(0x10, log_max_qp), 10U);
+  EXPECT_EQ(driver.run(0x100, 0, {}, 4112).output.get(0x10, log_max_qp), most);
+}
+
+TEST_F(Mlx5Command, PagesAreGivenAndTakenBack) {
+  driver.bring_up();
+  Words give = Mlx5Driver::command(0x108, 1, {0, 5});
+  give.resize(0x10 + 5 * 8);
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    give.set64(0x10 + i * 8, 0x5000'0000 + i * 0x1000);
+  }
+  EXPECT_TRUE(driver.run(give, 16).ok());
+  const Reply back = driver.run(0x108, 2, {0, 3}, 0x10 + 3 * 8);
+  EXPECT_TRUE(back.ok());
+  EXPECT_EQ(back.output[8], 3U);
+  EXPECT_EQ(driver.run(0x108, 2, {0, 100}, 0x10 + 100 * 8).output[8], 2U);
+  EXPECT_EQ(driver.run(Mlx5Driver::command(0x108, 1, {0, 5}), 16).status, number(Status::bad_input_length));
+}
+
+TEST_F(Mlx5Command, ObjectsInUseStay) {
+  objects();
+  const std::uint32_t qpn = driver.create_qp({.pd = pd, .cqn = cqn}).handle();
+  EXPECT_EQ(driver.run(0x801, 0, {pd}).status, number(Status::bad_resource_state));
+  EXPECT_EQ(driver.run(0x401, 0, {cqn}).status, number(Status::bad_resource_state));
+  EXPECT_EQ(driver.run(0x302, 0, {eqn}).status, number(Status::bad_resource_state));
+  EXPECT_EQ(driver.run(0x803, 0, {driver.uar}).status, number(Status::bad_resource_state));
+  EXPECT_TRUE(driver.run(0x501, 0, {qpn}).ok());
+  EXPECT_TRUE(driver.run(0x401, 0, {cqn}).ok());
+  EXPECT_TRUE(driver.run(0x801, 0, {pd}).ok());
+  EXPECT_TRUE(driver.run(0x302, 0, {eqn}).ok());
+  EXPECT_EQ(driver.run(0x801, 0, {pd}).status, number(Status::bad_resource));
+  EXPECT_FALSE(data->has(ContextKind::qp, qpn));
+}
+
+TEST_F(Mlx5Command, CompletionQueueContext) {
+  objects();
+  const auto cq = data->context<rnic::CqContext>(ContextKind::cq, cqn);
+  EXPECT_EQ(cq.eq, eqn);
+  EXPECT_EQ(cq.log_entries, 4U);
+  EXPECT_EQ(cq.entry_size, 64U);
+  EXPECT_EQ(cq.uar, driver.uar);
+  EXPECT_EQ(data->translation[cq.buffer.translation], driver.last_ring | 3U);
+}
+
+TEST_F(Mlx5Command, DestroyWaitsForTheHardware) {
+  objects();
+  const std::uint32_t qpn = ready_qp();
+  data->slow.insert({ContextKind::qp, qpn});
+  driver.prepare(0, Mlx5Driver::command(0x501, 0, {qpn}), 16);
+  driver.ring(0);
+  bus.run();
+  EXPECT_FALSE(driver.collect(0).answered);
+  // It is gone for the driver, but its number isn't free.
+  data->finish(ContextKind::qp, qpn);
+  bus.run();
+  EXPECT_TRUE(driver.collect(0).ok());
+}
+
+TEST_F(Mlx5Command, ResetMidCommand) {
+  objects();
+  const std::uint32_t qpn = ready_qp();
+  data->slow.insert({ContextKind::qp, qpn});
+  driver.prepare(0, Mlx5Driver::command(0x501, 0, {qpn}), 16);
+  driver.ring(0);
+  bus.run();
+  port.cancel_all();
+  rnic.reset();
+  data->slow.clear();
+  EXPECT_EQ(driver.read(0x014) >> 8 & 7U, 1U);  // disabled at once, until the queue is set up anew
+  bus.run();
+  driver.forget_command_eq();
+  driver.bring_up();
+  EXPECT_EQ(driver.read(0x014) >> 8 & 7U, 0U);
+  EXPECT_TRUE(driver.run(0x800).ok());
+  EXPECT_FALSE(data->has(ContextKind::cq, cqn));
+}
+
+TEST_F(Mlx5Command, ResetWithDmaUnderWay) {
+  driver.bring_up();
+  bus.max_delay = 1'000'000;
+  for (int round = 0; round < 40; ++round) {
+    driver.prepare(0, Mlx5Driver::command(0x100, 1), 4112);
+    driver.ring(0);
+    for (int events = 0; events < round; ++events) {
+      bus.simulation.events.run_one();
+    }
+    port.cancel_all();
+    rnic.reset();
+    driver.bring_up();
+    ASSERT_TRUE(driver.run(0x800).ok()) << round;
+  }
+}
+
+TEST_F(Mlx5Command, DisabledByTheGuest) {
+  objects();
+  driver.write(0x014, 1U << 8);
+  bus.run();
+  EXPECT_EQ(driver.read(0x014) >> 8 & 7U, 1U);
+  EXPECT_FALSE(data->has(ContextKind::cq, cqn));
+  driver.forget_command_eq();
+  driver.bring_up();
+}
+
+TEST_F(Mlx5Command, TeardownDropsWhatIsLeft) {
+  objects();
+  static_cast<void>(ready_qp());
+  EXPECT_TRUE(driver.run(0x103).ok());
+  driver.forget_command_eq();
+  EXPECT_TRUE(driver.run(0x105, 0, {}, 12).ok());
+  firmware::Firmware& fw = rnic.processor().firmware().firmware();
+  EXPECT_EQ(fw.qps.used(), 0U);
+  EXPECT_EQ(fw.cqs.used(), 0U);
+  EXPECT_EQ(fw.pds.used(), 0U);
+  EXPECT_EQ(fw.uars.used(), 0U);
+  EXPECT_EQ(fw.translations.used(), 0U);
+  driver.bring_up();
+}
+
+TEST_F(Mlx5Command, Exhaustion) {
+  driver.bring_up();
+  std::vector<std::uint32_t> given;
+  for (;;) {
+    const Reply reply = driver.run(0x80e);
+    if (!reply.ok()) {
+      EXPECT_EQ(reply.status, number(Status::no_resources));
+      break;
+    }
+    given.push_back(reply.handle());
+  }
+  EXPECT_EQ(given.size(), 4096U);
+  EXPECT_TRUE(driver.run(0x80f, 0, {given.front()}).ok());
+  EXPECT_TRUE(driver.run(0x80e).ok());
+}
+
+TEST_F(Mlx5Command, TranslationMemoryRunsOut) {
+  objects();
+  constexpr std::uint32_t octwords = 1U << 20;  // 2^21 entries of 2^22
+  EXPECT_TRUE(driver.create_mkey(pd, 1, octwords, true, 1).ok());
+  const std::uint32_t second = driver.create_mkey(pd, 1, octwords / 2, true, 1).handle();
+  EXPECT_EQ(driver.create_mkey(pd, 1, octwords, true, 1).status, number(Status::no_resources));
+  EXPECT_TRUE(driver.run(0x202, 0, {second}).ok());
+}
+
+TEST_F(Mlx5Command, InjectedFault) {
+  objects();
+  rnic.management().write32(rnic::reg::fault_opcode, 0x400);
+  rnic.management().write32(rnic::reg::fault_status, number(Status::no_resources));
+  rnic.management().write32(rnic::reg::fault_syndrome, 0x1234);
+  rnic.management().write32(rnic::reg::fault_count, 1);
+  const Reply reply = driver.create_cq(eqn);
+  EXPECT_EQ(reply.status, number(Status::no_resources));
+  EXPECT_EQ(reply.syndrome, 0x1234U);
+  EXPECT_TRUE(driver.create_cq(eqn).ok());
+}
+
+TEST_F(Mlx5Command, HardwareThatRefuses) {
+  objects();
+  data->refuse_writes = true;
+  EXPECT_EQ(driver.create_cq(eqn).status, number(Status::bad_parameter));
+  EXPECT_EQ(driver.create_qp({.pd = pd, .cqn = cqn}).status, number(Status::bad_parameter));
+  data->refuse_writes = false;
+  firmware::Firmware& fw = rnic.processor().firmware().firmware();
+  const std::uint32_t used = fw.translations.used();
+  EXPECT_TRUE(driver.create_cq(eqn).ok());
+  EXPECT_GT(fw.translations.used(), used);
+}
+
+TEST_F(Mlx5Command, PageListLongerThanTheInput) {
+  objects();
+  Words in = Mlx5Driver::command(0x400);
+  in.resize(0x118);
+  in.put(0x10, layout::cqc::log_size, 12).put(0x10, layout::cqc::uar_page, driver.uar).put(0x10, layout::cqc::eqn, eqn);
+  EXPECT_EQ(driver.run(in, 16).status, number(Status::bad_input_length));
+}
+
+// ---- QP ------------------------------------------------------------------------------------------------------------
+
+TEST_F(Mlx5Command, QueuePairContextFollowsTheTransitions) {
+  namespace qpc = layout::qpc;
+  objects();
+  const Reply created = driver.create_qp({.pd = pd, .cqn = cqn});
+  const std::uint32_t qpn = created.handle();
+  auto q = data->context<rnic::QpContext>(ContextKind::qp, qpn);
+  EXPECT_EQ(q.state, rnic::QpState::reset);
+  EXPECT_EQ(q.send_offset, 16U << 2);
+  EXPECT_EQ(q.log_send_blocks, 4U);
+  EXPECT_EQ(q.receive_cq, cqn);
+
+  EXPECT_EQ(driver.modify_qp(0x503, qpn, [](Words&) {}).status, number(Status::bad_qp_state));
+  EXPECT_TRUE(
+      driver.modify_qp(0x502, qpn, [](Words& in) { in.put(0x18, qpc::remote_write, 1).put(0x18, qpc::user_index, 9); })
+          .ok());
+  q = data->context<rnic::QpContext>(ContextKind::qp, qpn);
+  EXPECT_EQ(q.state, rnic::QpState::init);
+  EXPECT_EQ(q.flags & rnic::qp_remote_write, rnic::qp_remote_write);
+  EXPECT_EQ(q.user_index, 0U);
+
+  const Reply rtr = driver.modify_qp(0x503, qpn, [](Words& in) {
+    in.put(0, qpc::opt_mask, 0xe).put(0x18, qpc::mtu, 5).put(0x18, qpc::log_message, 30);
+    in.put(0x18, qpc::remote_qpn, 0x123456).put(0x18, qpc::next_receive_psn, 0xabcdef);
+    in.put(0x18, qpc::remote_read, 1).put(0x18, qpc::log_rra_max, 2).put(0x18, qpc::min_rnr_nak, 12);
+    in.put(0x30, layout::ads::rlid, 0x11).put(0x30, layout::ads::service_level, 3);
+  });
+  EXPECT_TRUE(rtr.ok());
+  q = data->context<rnic::QpContext>(ContextKind::qp, qpn);
+  EXPECT_EQ(q.state, rnic::QpState::rtr);
+  EXPECT_EQ(q.mtu, 4096U);
+  EXPECT_EQ(q.remote_qp, 0x123456U);
+  EXPECT_EQ(q.receive_psn, 0xabcdefU);
+  EXPECT_EQ(q.max_read_in, 4U);
+  EXPECT_EQ(q.min_rnr_timer, 12U);
+  EXPECT_EQ(q.path.remote_lid, 0x11U);
+  EXPECT_EQ(q.path.service_level, 3U);
+  // The option mask names all three rights.
+  EXPECT_EQ(q.flags & (rnic::qp_remote_read | rnic::qp_remote_write), rnic::qp_remote_read);
+
+  EXPECT_TRUE(driver
+                  .modify_qp(0x504, qpn,
+                             [](Words& in) {
+                               in.put(0x18, qpc::next_send_psn, 77).put(0x18, qpc::retry_count, 7);
+                               in.put(0x18, qpc::rnr_retry, 6).put(0x30, layout::ads::ack_timeout, 14);
+                             })
+                  .ok());
+  const Reply query = driver.run(0x50b, 0, {qpn}, 272);
+  EXPECT_TRUE(query.ok());
+  EXPECT_EQ(query.output.get(0x18, qpc::state), 3U);
+  EXPECT_EQ(query.output.get(0x18, qpc::mtu), 5U);
+  EXPECT_EQ(query.output.get(0x18, qpc::next_send_psn), 77U);
+  EXPECT_EQ(query.output.get(0x18, qpc::retry_count), 7U);
+  EXPECT_EQ(query.output.get(0x30, layout::ads::ack_timeout), 14U);
+  EXPECT_EQ(query.output.get(0x18, qpc::cqn_send), cqn);
+  EXPECT_TRUE(driver.modify_qp(0x507, qpn, [](Words&) {}).ok());
+  EXPECT_EQ(data->context<rnic::QpContext>(ContextKind::qp, qpn).state, rnic::QpState::error);
+  EXPECT_TRUE(driver.run(0x50a, 0, {qpn}).ok());
+}
+
+TEST_F(Mlx5Command, QueuePairsOfNothing) {
+  objects();
+  EXPECT_EQ(driver.create_qp({.pd = 999, .cqn = cqn}).status, number(Status::bad_resource));
+  EXPECT_EQ(driver.create_qp({.pd = pd, .cqn = 999}).status, number(Status::bad_resource));
+  EXPECT_EQ(driver.create_qp({.service = 5, .pd = pd, .cqn = cqn}).status, number(Status::bad_parameter));
+  EXPECT_EQ(driver.create_qp({.pd = pd, .cqn = cqn, .rq_type = 1, .srqn = 5}).status, number(Status::bad_resource));
+  EXPECT_EQ(driver.create_qp({.service = 3, .pd = pd, .cqn = cqn, .xrcd = 77}).status, number(Status::bad_resource));
+}
+
+TEST_F(Mlx5Command, ErrorsReachTheAsynchronousQueue) {
+  objects();
+  const std::uint32_t qpn = ready_qp();
+  const Reply asynchronous = driver.create_eq(0x1f'02be, 5, 0);
+  const std::uint64_t ring = driver.last_ring;
+  ASSERT_TRUE(asynchronous.ok());
+  data->sink().on_hardware_event(
+      {rnic::EventCode::qp_error, 0, qpn, static_cast<std::uint32_t>(rnic::QpErrorCause::access_violation)});
+  bus.run();
+  Words eqe(64);
+  bus.read(ring, eqe.bytes().data(), 64);
+  EXPECT_EQ(eqe[0] >> 16 & 0xffU, 0x11U);
+  EXPECT_EQ(eqe[0x38], qpn);
+  data->sink().on_hardware_event({rnic::EventCode::cq_overrun, 0, cqn, 0});
+  bus.run();
+  bus.read(ring + 64, eqe.bytes().data(), 64);
+  EXPECT_EQ(eqe[0] >> 16 & 0xffU, 0x04U);
+  EXPECT_EQ(eqe[0x20], cqn);
+  EXPECT_EQ(std::to_integer<std::uint32_t>(eqe.bytes()[0x2b]), 1U);
+}
+
+// ---- Memory keys
+// -----------------------------------------------------------------------------------------------------
+
+struct Umr {
+  std::uint32_t qp = 0;
+  std::uint32_t key = 0;
+  std::uint32_t flags = 0;  // of byte 0
+  std::uint32_t octwords = 0;
+  std::uint32_t offset = 0;
+  std::uint64_t mask = 0;
+  std::uint32_t list_key = rnic::reserved_key;
+  std::uint64_t list = 0;
+  std::uint32_t pd = 0;
+  bool is_free = false;
+  std::uint8_t variant = 0;
+  std::uint64_t start = 0;
+  std::uint64_t length = 0;
+  std::uint32_t page_shift = 12;
+};
+
+std::vector<std::byte> umr_request(const Umr& u) {
+  namespace mkc = layout::mkc;
+  Words w(192);
+  w.set(0, 0x25).set(4, u.qp << 8 | 9).set(0x0c, u.key);
+  w.set(16, u.flags << 24).set(20, u.octwords << 16 | (u.offset & 0xffffU)).set64(24, u.mask).set(32, u.offset >> 16);
+  w.put(64, mkc::free, u.is_free ? 1 : 0).put(64, mkc::pd, u.pd).put(64, mkc::variant, u.variant);
+  w.put(64, mkc::qpn, 0xff'ffff).put(64, mkc::local_read, 1).put(64, mkc::local_write, 1).put(64, mkc::remote_read, 1);
+  w.put(64, mkc::log_page_size, u.page_shift);
+  w.set64(64 + mkc::start.offset, u.start).set64(64 + mkc::length.offset, u.length);
+  w.set(128, u.octwords * 16).set(132, u.list_key).set64(136, u.list);
+  return w.bytes();
+}
+
+class Mlx5Umr : public Mlx5Command {
+ protected:
+  static constexpr std::uint64_t enable_mask = 0x203e'20c3;  // as the stock driver has it
+  static constexpr std::uint64_t revoke_mask = 0x2000'0080;
+
+  void SetUp() override {
+    objects();
+    umr_pd = driver.run(0x800).handle();
+    qpn = driver.create_qp({.service = 0x0c, .cqn = cqn, .rq_type = 3, .reserved_key = true}).handle();
+    ASSERT_NE(qpn, 0U);
+    ASSERT_TRUE(driver.modify_qp(0x502, qpn, [this](Words& in) { in.put(0x18, layout::qpc::pd, umr_pd); }).ok());
+    ASSERT_TRUE(driver.modify_qp(0x503, qpn, [](Words& in) { in.put(0x18, layout::qpc::mtu, 5); }).ok());
+    ASSERT_TRUE(driver.modify_qp(0x504, qpn, [](Words&) {}).ok());
+  }
+  rnic::CompletionCode request(const Umr& u, std::uint32_t from = 0) {
+    const std::uint32_t qp = from == 0 ? qpn : from;
+    data->completed.clear();
+    data->leave_to_firmware(0, qp, umr_request(u));
+    bus.run();
+    EXPECT_EQ(data->completed.size(), 1U);
+    return data->completed.empty() ? rnic::CompletionCode::aborted : data->completed[0].code;
+  }
+  std::uint64_t list_of(std::uint32_t entries, std::uint64_t first) {
+    Words list(entries * 8);
+    for (std::uint32_t i = 0; i < entries; ++i) {
+      list.set64(i * 8, (first + i * page_bytes) | 3);
+    }
+    const std::uint64_t at = driver.pages((entries * 8 + page_bytes - 1) / page_bytes);
+    bus.write(at, list.bytes());
+    return at;
+  }
+  std::uint32_t umr_pd = 0;
+  std::uint32_t qpn = 0;
+};
+
+TEST_F(Mlx5Umr, RegistrationAndRevocation) {
+  const std::uint32_t index = driver.create_mkey(umr_pd, 1, 8, true, 4).handle();
+  ASSERT_NE(index, 0U);
+  const std::uint64_t list = list_of(16, 0x7000'0000);
+  EXPECT_EQ(request({.key = index << 8 | 4,
+                     .flags = 0x30,
+                     .octwords = 8,
+                     .mask = enable_mask,
+                     .list = list,
+                     .pd = pd,
+                     .variant = 4,
+                     .start = 0xdead'b000,
+                     .length = 65536}),
+            rnic::CompletionCode::success);
+  auto key = data->context<rnic::MkeyContext>(ContextKind::mkey, index);
+  EXPECT_EQ(key.state, rnic::KeyState::valid);
+  EXPECT_EQ(key.pd, pd);
+  EXPECT_EQ(key.start, 0xdead'b000U);
+  EXPECT_EQ(key.length, 65536U);
+  EXPECT_EQ(key.access, rnic::key_local_read | rnic::key_local_write | rnic::key_remote_read);
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    EXPECT_EQ(data->translation[key.translation + i], (0x7000'0000U + i * page_bytes) | 3U);
+  }
+  // In use: the PD can't go; a second enabling is refused.
+  EXPECT_EQ(driver.run(0x801, 0, {pd}).status, number(Status::bad_resource_state));
+  EXPECT_EQ(request({.key = index << 8 | 4, .flags = 0x30, .octwords = 8, .mask = enable_mask, .list = list, .pd = pd}),
+            rnic::CompletionCode::memory_window_bind);
+  EXPECT_EQ(request({.key = index << 8 | 4, .flags = 0x80, .mask = revoke_mask, .pd = umr_pd, .is_free = true}),
+            rnic::CompletionCode::success);
+  key = data->context<rnic::MkeyContext>(ContextKind::mkey, index);
+  EXPECT_EQ(key.state, rnic::KeyState::free);
+  EXPECT_EQ(key.pd, umr_pd);
+  EXPECT_TRUE(driver.run(0x801, 0, {pd}).ok());
+}
+
+TEST_F(Mlx5Umr, LongListsComeInPieces) {
+  constexpr std::uint32_t entries = 40'000;
+  const std::uint32_t index = driver.create_mkey(umr_pd, 1, entries / 2, true, 0).handle();
+  ASSERT_NE(index, 0U);
+  EXPECT_EQ(request({.key = index << 8,
+                     .flags = 0x30,
+                     .octwords = entries / 2,
+                     .mask = enable_mask,
+                     .list = list_of(entries, 0x9000'0000),
+                     .pd = pd,
+                     .length = entries * page_bytes}),
+            rnic::CompletionCode::success);
+  const auto key = data->context<rnic::MkeyContext>(ContextKind::mkey, index);
+  for (const std::uint32_t i : {0U, 8191U, 8192U, entries - 1}) {
+    EXPECT_EQ(data->translation[key.translation + i], (0x9000'0000U + i * page_bytes) | 3U);
+  }
+}
+
+TEST_F(Mlx5Umr, ListOnlyAtAnOffset) {
+  const std::uint32_t index = driver.create_mkey(umr_pd, 1, 8, false, 0).handle();
+  const auto before = data->context<rnic::MkeyContext>(ContextKind::mkey, index);
+  EXPECT_EQ(request({.key = index << 8, .flags = 0x50, .octwords = 2, .offset = 4, .list = list_of(4, 0x1'0000)}),
+            rnic::CompletionCode::success);
+  EXPECT_EQ(data->translation[before.translation + 7], 0U);
+  EXPECT_EQ(data->translation[before.translation + 8], 0x1'0003U);
+  EXPECT_EQ(request({.key = index << 8, .flags = 0x50, .octwords = 2, .offset = 7, .list = list_of(4, 0x1'0000)}),
+            rnic::CompletionCode::memory_window_bind);
+}
+
+TEST_F(Mlx5Umr, ChecksAndFailures) {
+  const std::uint32_t index = driver.create_mkey(umr_pd, 1, 8, true, 0).handle();
+  const std::uint64_t list = list_of(16, 0x7000'0000);
+  Umr good{.key = index << 8, .flags = 0x30, .octwords = 8, .mask = enable_mask, .list = list, .pd = pd, .length = 1};
+  Umr bad = good;
+  bad.key = 0x77'7700;
+  EXPECT_EQ(request(bad), rnic::CompletionCode::memory_window_bind);
+  bad = good;
+  bad.flags = 0x50;  // fails if free
+  EXPECT_EQ(request(bad), rnic::CompletionCode::memory_window_bind);
+  bad = good;
+  bad.list_key = 0x1234'00;
+  EXPECT_EQ(request(bad), rnic::CompletionCode::local_protection);
+  bad = good;
+  bad.pd = 4000;
+  EXPECT_EQ(request(bad), rnic::CompletionCode::local_protection);
+  bad = good;
+  bad.page_shift = 3;
+  EXPECT_EQ(request(bad), rnic::CompletionCode::local_qp_operation);
+  bus.break_page(list);
+  EXPECT_EQ(request(good), rnic::CompletionCode::local_protection);
+  bus.mend_page(list);
+  EXPECT_EQ(data->context<rnic::MkeyContext>(ContextKind::mkey, index).state, rnic::KeyState::free);
+  // An ordinary QP must not give keys to other domains.
+  const std::uint32_t ordinary = ready_qp();
+  EXPECT_EQ(request(good, ordinary), rnic::CompletionCode::local_protection);
+  EXPECT_EQ(request(good), rnic::CompletionCode::success);
+}
+
+TEST_F(Mlx5Umr, RevocationWaitsForAccessesUnderWay) {
+  const std::uint32_t index = driver.create_mkey(umr_pd, 1, 8, false, 0).handle();
+  data->slow.insert({ContextKind::mkey, index});
+  data->completed.clear();
+  data->leave_to_firmware(
+      0, qpn, umr_request({.key = index << 8, .flags = 0x80, .mask = revoke_mask, .pd = umr_pd, .is_free = true}));
+  for (int i = 0; i < 100; ++i) {
+    bus.simulation.events.run_one();
+  }
+  EXPECT_TRUE(data->completed.empty());
+  data->slow.clear();
+  bus.run();
+  EXPECT_EQ(data->completed.size(), 1U);
+}
+
+TEST_F(Mlx5Umr, ManyAtOnce) {
+  std::vector<std::uint32_t> qps;
+  const std::uint64_t list = list_of(16, 0x7000'0000);
+  std::vector<std::uint32_t> keys;
+  for (int i = 0; i < 20; ++i) {
+    qps.push_back(
+        driver.create_qp({.service = 0x0c, .pd = umr_pd, .cqn = cqn, .rq_type = 3, .reserved_key = true}).handle());
+    keys.push_back(driver.create_mkey(umr_pd, 1, 8, true, 0).handle());
+  }
+  data->completed.clear();
+  for (std::size_t i = 0; i < qps.size(); ++i) {
+    data->leave_to_firmware(0, qps[i],
+                            umr_request({.key = keys[i] << 8,
+                                         .flags = 0x30,
+                                         .octwords = 8,
+                                         .mask = enable_mask,
+                                         .list = list,
+                                         .pd = pd,
+                                         .length = 1}));
+  }
+  bus.run();
+  EXPECT_EQ(data->completed.size(), qps.size());
+}
+
+TEST_F(Mlx5Command, KeyListsOfCreate) {
+  objects();
+  const std::uint32_t index = driver.create_mkey(pd, 1, 4, false, 0, {0x1'0000, 0x2'0000, 0x3'0000}).handle();
+  const auto key = data->context<rnic::MkeyContext>(ContextKind::mkey, index);
+  EXPECT_EQ(data->translation[key.translation + 1], 0x2'0003U);
+  EXPECT_EQ(key.translation_count, 8U);
+  EXPECT_EQ(data->translation[key.translation + 5], 0U);
+  const Reply query = driver.run(0x201, 0, {index}, 80);
+  EXPECT_EQ(query.output.get(0x10, layout::mkc::pd), pd);
+}
+
+// ---- No firmware, dead firmware
+// ----------------------------------------------------------------------------------------
+
+TEST(Mlx5Device, StaysInitializingWithoutFirmware) {
+  rnic::Mlx5Settings settings = rig_settings();
+  settings.with_firmware = false;
+  Mlx5Rig rig(settings);
+  rig.bus.run();
+  EXPECT_EQ(rig.driver.read(0x1fc) >> 31, 1U);
+  EXPECT_FALSE(rig.driver.begin());
+  rig.driver.write(0x018, 1);
+  rig.bus.run();
+  EXPECT_EQ(rig.rnic.management().counters().doorbells_ignored, 1U);
+}
+
+// A processor that can be stopped.
+class Stoppable final : public rnic::Processor {
+ public:
+  explicit Stoppable(rnic::Processor& real) : real_(real) {}
+  void restart() override {
+    stopped = false;
+    real_.restart();
+  }
+  void run() override {
+    if (!stopped) {
+      real_.run();
+    }
+  }
+  bool stopped = false;
+
+ private:
+  rnic::Processor& real_;
+};
+
+TEST(Mlx5Device, WatchdogRestartsAStuckFirmware) {
+  Mlx5Rig rig;
+  Stoppable processor(rig.rnic.processor());
+  rig.rnic.management().bind(processor);
+  rig.driver.bring_up();
+  processor.stopped = true;
+  rig.driver.prepare(0, Mlx5Driver::command(0x800), 16);
+  rig.driver.ring(0);
+  // Seconds of a firmware that is asked again and again: not event by event.
+  rig.rnic.management().write32(rnic::reg::watchdog_period, 100);
+  for (int i = 0; i < 1'000'000 && rig.rnic.management().counters().crashes == 0; ++i) {
+    rig.bus.simulation.events.run_one();
+  }
+  ASSERT_EQ(rig.rnic.management().counters().crashes, 1U);
+  EXPECT_EQ(rig.driver.read(0x014) >> 8 & 7U, 1U);
+  EXPECT_EQ(rig.driver.read(0x238) >> 31, 1U);
+  EXPECT_EQ(rig.driver.read(0x23c) >> 16 & 0xffU, 7U);
+  rig.bus.run();
+  rnic::ManagementBlock& block = rig.rnic.management();
+  EXPECT_EQ(block.read32(rnic::reg::reset_cause), static_cast<std::uint32_t>(rnic::reg::ResetCause::watchdog));
+  EXPECT_EQ(block.read32(rnic::reg::crash_record), 1U);
+  EXPECT_EQ(block.read32(rnic::reg::crash_record + 4 * 3) & rnic::reg::event_command, rnic::reg::event_command);
+  // As the driver recovers: reset, new queue.
+  rig.port.cancel_all();
+  rig.rnic.reset();
+  rig.driver.bring_up();
+  EXPECT_EQ(rig.driver.read(0x23c) >> 16 & 0xffU, 0U);
+  EXPECT_TRUE(rig.driver.run(0x800).ok());
+}
+
+TEST(Mlx5Device, FirmwareMayPanic) {
+  Mlx5Rig rig;
+  rig.driver.bring_up();
+  rig.rnic.management().write32(rnic::reg::panic, 0x55);
+  EXPECT_EQ(rig.driver.read(0x1fc) >> 31, 1U);
+  EXPECT_EQ(rig.driver.read(0x23c) >> 16 & 0xffU, 0x55U);
+  rig.bus.run();
+  rig.driver.bring_up();
+}
+
+TEST(Mlx5Device, FirmwareNeverTouchesWhatIsNotThere) {
+  Mlx5Rig rig;
+  rig.driver.bring_up();
+  EXPECT_EQ(rig.rnic.management().read32(rnic::reg::bad_accesses), 0U);
+}
+
+// ---- BAR
+// ------------------------------------------------------------------------------------------------------------------
+
+TEST(Mlx5Bar, Doorbells) {
+  Mlx5Rig rig;
+  const auto swap = [](std::uint32_t v) { return __builtin_bswap32(v); };
+  const std::uint64_t page = 9 * page_bytes;
+  const std::uint64_t send = static_cast<std::uint64_t>(swap(0x123 << 8 | 3)) << 32 | swap(0x0a);
+  rig.port.write64(page + 0x800, send);
+  rig.port.write32(page + 0xa00, swap(0x0a));
+  rig.port.write32(page + 0xa04, swap(0x124 << 8 | 3));
+  rig.port.write64(page + 0x20, static_cast<std::uint64_t>(swap(0x55)) << 32 | swap(0x2100'0007));
+  rig.port.write32(page + 0x40, swap(0x0300'0009));
+  rig.port.write32(page + 0x48, swap(0x0300'000a));
+  // A copy of the WQE behind the doorbell is no doorbell.
+  std::array<std::byte, 64> blue{};
+  std::memcpy(blue.data(), &send, 8);
+  rig.rnic.bar_write(0, page + 0x900, blue);
+  EXPECT_EQ(rig.data->doorbells, (std::vector<std::string>{"send 0 9 291", "send 0 9 292", "cq 0 9 85 7 1 2",
+                                                           "eq 0 9 3 9 1", "eq 0 9 3 10 0", "send 0 9 291"}));
+  EXPECT_EQ(rig.rnic.function().counters().writes_ignored, 0U);
+}
+
+TEST(Mlx5Bar, ForgedAccessesAreCounted) {
+  Mlx5Rig rig;
+  const std::uint64_t page = 9 * page_bytes;
+  rig.port.write32(page + 0x804, 5);  // a second half alone
+  rig.port.write32(page + 0x10, 5);   // nothing there
+  rig.port.write32(0x100, 5);         // read-only
+  std::array<std::byte, 2> two{};
+  rig.rnic.bar_write(0, page + 0x800, two);
+  rig.rnic.bar_write(0, page + 0x802, std::array<std::byte, 4>{});
+  EXPECT_TRUE(rig.data->doorbells.empty());
+  EXPECT_EQ(rig.rnic.function().counters().writes_ignored, 5U);
+  for (unsigned i = 0; i < 40; ++i) {
+    rig.port.write32(page + 0x800 + 8 * i, 5);  // halves that never become whole
+  }
+  std::array<std::byte, 3> odd{};
+  rig.rnic.bar_read(0, 0x233, odd);
+  rig.rnic.bar_read(0, rnic::mlx5::bar0_bytes - 3, odd);
+}
+
+}  // namespace
+}  // namespace orrery::test
