@@ -91,6 +91,6 @@ class PacketPool {
 
 // Fills what a Packet says about its content: class, sizes, MAC addresses, PSN, entropy, ECN; for raw frames by
 // looking into them (classify_frame in wire_codec.h). Takes over the handle's reference.
-Packet packet_of(const PacketPool& pool, ContentHandle content);
+Packet packet_of(const PacketPool& pool, ContentHandle handle);
 
 }  // namespace orrery::fabric

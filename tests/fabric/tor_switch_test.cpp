@@ -2,62 +2,22 @@
 #include "fabric/tor_switch.h"
 
 #include <cmath>
-#include <deque>
 #include <memory>
-#include <set>
 
 #include <gtest/gtest.h>
 
 #include "common/error.h"
 #include "common/rng.h"
 #include "fabric/link.h"
-#include "tests/fabric/support.h"
+#include "tests/fabric/rack.h"
 
 namespace orrery::fabric {
 namespace {
 
 using testing::Collector;
+using testing::host_mac;
+using testing::Rack;
 using testing::run_all;
-
-constexpr std::uint64_t host_mac = 0x0200'0000'0000;
-
-// A switch with a host at each port, all links alike.
-struct Rack {
-  explicit Rack(const TorSettings& settings, const LinkSettings& link_settings = {}) : tor(events, pool, settings) {
-    for (unsigned i = 0; i < settings.ports; ++i) {
-      links.push_back(std::make_unique<Link>(events, pool, link_settings));
-      hosts.push_back(std::make_unique<Collector>(events, pool));
-      links[i]->end(0).attach(*hosts[i]);
-      tor.attach(i, links[i]->end(1));
-    }
-  }
-  // From host to host by MAC address.
-  Packet frame(unsigned from, unsigned to, std::uint32_t wire_bytes = 1000) {
-    Packet p;
-    p.source_mac = {host_mac + from};
-    p.destination_mac = {host_mac + to};
-    p.wire_bytes = wire_bytes;
-    p.content = pool.make();
-    return p;
-  }
-  void send(unsigned host, const Packet& packet) { links[host]->end(0).send(packet); }
-  // Lets the switch learn where every host is.
-  void teach() {
-    for (unsigned i = 0; i < hosts.size(); ++i) {
-      send(i, frame(i, i == 0 ? 1 : 0));
-      run_all(events);
-    }
-    for (auto& host : hosts) {
-      host->packets.clear();
-      host->times.clear();
-    }
-  }
-  EventQueue events;
-  PacketPool pool;
-  TorSwitch tor;
-  std::vector<std::unique_ptr<Link>> links;
-  std::vector<std::unique_ptr<Collector>> hosts;
-};
 
 TEST(TorSwitch, ZeroLoadLatencyIsExact) {
   Rack rack({.ports = 4, .latency = {350'000}}, {.bits_per_second = 100'000'000'000, .propagation = {7'777}});
@@ -267,94 +227,6 @@ TEST(TorSwitch, RedMarksWithTheProbabilityOfTheQueue) {
   EXPECT_NEAR(static_cast<double>(tor.counters(1).marked), expected, 5 * std::sqrt(expected * 0.75));
 }
 
-TEST(TorSwitch, EcmpSpreadsByHashAndKeepsAFlowTogether) {
-  Rack rack({.ports = 9, .seed = 3});
-  const unsigned uplinks[] = {1, 2, 3, 4, 5, 6, 7, 8};
-  rack.tor.set_default_route(uplinks);
-  for (std::uint32_t i = 0; i < 8000; ++i) {
-    Packet p;
-    p.source = 0;
-    p.destination = 1'000'000;
-    p.entropy = static_cast<std::uint16_t>(0xc000 + i / 2);
-    p.psn = i;
-    p.wire_bytes = 64;
-    rack.send(0, p);
-    run_all(rack.events);
-  }
-  std::set<std::uint16_t> seen;
-  for (unsigned i = 1; i <= 8; ++i) {
-    EXPECT_NEAR(static_cast<double>(rack.hosts[i]->packets.size()), 1000, 5 * std::sqrt(2 * 4000 * 7.0 / 64));
-    for (std::size_t k = 0; k < rack.hosts[i]->packets.size(); k += 2) {
-      EXPECT_EQ(rack.hosts[i]->packets[k].entropy, rack.hosts[i]->packets[k + 1].entropy);
-      EXPECT_TRUE(seen.insert(rack.hosts[i]->packets[k].entropy).second);
-    }
-  }
-}
-
-// Facts §4 oracle 4: N random entropy values cover m (1 - (1 - 1/m)^N) of m ports.
-TEST(TorSwitch, EntropyCoverageIsTheCouponCollectors) {
-  constexpr unsigned m = 60;
-  for (const unsigned n : {4U, 16U, 64U, 128U, 256U}) {
-    double covered = 0;
-    constexpr int trials = 100;
-    for (int trial = 0; trial < trials; ++trial) {
-      Rack rack({.ports = m + 1, .seed = static_cast<std::uint64_t>(trial)});
-      std::vector<unsigned> uplinks;
-      for (unsigned i = 1; i <= m; ++i) {
-        uplinks.push_back(i);
-      }
-      rack.tor.set_default_route(uplinks);
-      for (unsigned i = 0; i < n; ++i) {
-        Packet p;
-        p.source = 5;
-        p.destination = 6;
-        p.entropy = static_cast<std::uint16_t>(0xc000 + i);
-        p.wire_bytes = 64;
-        rack.send(0, p);
-      }
-      run_all(rack.events);
-      for (unsigned i = 1; i <= m; ++i) {
-        covered += rack.hosts[i]->packets.empty() ? 0 : 1;
-      }
-    }
-    EXPECT_NEAR(covered / trials, m * (1 - std::pow(1 - 1.0 / m, n)), 1.5) << n;
-  }
-}
-
-TEST(TorSwitch, DirectAndLeastLoadedChoices) {
-  const unsigned uplinks[] = {1, 2, 3};
-  {
-    Rack rack({.ports = 4, .ecmp = EcmpMode::direct});
-    rack.tor.set_default_route(uplinks);
-    for (std::uint32_t i = 0; i < 9; ++i) {
-      Packet p;
-      p.destination = 1;
-      p.entropy = static_cast<std::uint16_t>(0xc000 + i);
-      p.wire_bytes = 64;
-      rack.send(0, p);
-    }
-    run_all(rack.events);
-    for (unsigned i = 0; i < 3; ++i) {
-      ASSERT_EQ(rack.hosts[i + 1]->packets.size(), 3U);
-      for (const Packet& p : rack.hosts[i + 1]->packets) {
-        EXPECT_EQ((p.entropy - 0xc000U) % 3, i);
-      }
-    }
-  }
-  Rack rack({.ports = 4, .ecmp = EcmpMode::least_loaded});
-  rack.tor.set_default_route(uplinks);
-  for (int i = 0; i < 9; ++i) {
-    Packet p;
-    p.destination = 1;
-    p.entropy = 0xc000;
-    p.wire_bytes = 9000;
-    rack.tor.set_default_route(uplinks);
-    rack.send(0, p);
-  }
-  run_all(rack.events);
-  EXPECT_EQ(rack.hosts[1]->packets.size() + rack.hosts[2]->packets.size() + rack.hosts[3]->packets.size(), 9U);
-}
-
 TEST(TorSwitch, ARouteMayBeTakenBack) {
   Rack rack({.ports = 3});
   rack.teach();
@@ -375,7 +247,7 @@ TEST(TorSwitch, ARouteMayBeTakenBack) {
 // Facts §4 oracle 2: Poisson arrivals of equal packets wait ρ / (2 (1 - ρ)) service times on average (M/D/1); and
 // Little's law ties the counter of waiting to the queue's time average, which is sampled independently.
 TEST(TorSwitch, QueuesObeyMD1AndLittlesLaw) {
-  for (const auto& [load, packets] : {std::pair{0.5, 100'000}, {0.8, 200'000}, {0.9, 400'000}}) {
+  for (const auto& [load, packets] : {std::pair{0.5, 100'000}, {0.8, 200'000}, {0.9, 300'000}}) {
     EventQueue events;
     PacketPool pool;
     constexpr unsigned sources = 8;

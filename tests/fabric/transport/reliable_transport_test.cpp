@@ -115,9 +115,7 @@ TEST(ReliableTransport, ASmallWindowAndASmallBitmapStillGetThrough) {
   }
 }
 
-TEST(ReliableTransport, ThePsnSpaceWrapsManyTimes) {
-  // 40 million packets would take long; a start near the end, three wraps by large steps of READ-like requests would
-  // not test data. So: one wrap at each place of the window.
+TEST(ReliableTransport, ThePsnSpaceWrapsAtAnyPlaceOfTheWindow) {
   for (std::uint32_t start = 0xff'fff0; start <= 0xff'ffff; ++start) {
     ConnectionSettings settings;
     settings.sender.initial_psn = settings.receiver.initial_psn = {start};
