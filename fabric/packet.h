@@ -58,7 +58,7 @@ struct Packet {
   std::uint32_t psn = 0;         // roce_*: BTH PSN, 24 bits
   std::uint32_t wire_bytes = 0;  // destination MAC to FCS, both included; links add preamble and gap themselves
   ContentHandle content;         // may be empty: studies without payload
-  std::uint16_t entropy = 0;     // UDP source port; for other frames a hash of addresses and ports (wire_codec.h)
+  std::uint16_t entropy = 0;     // UDP source port; RoCE v1: flow label, low bits; other frames: a hash of 5-tuples
   Ecn ecn = Ecn::not_ect;
   PacketClass kind = PacketClass::ethernet;
   std::uint8_t flags = 0;  // packet_flag

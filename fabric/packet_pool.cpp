@@ -103,7 +103,9 @@ Packet packet_of(const PacketPool& pool, ContentHandle handle) {
   packet.psn = headers.bth.psn;
   packet.wire_bytes = std::max(frame_bytes(headers, static_cast<std::uint32_t>(content.bytes().size())) + fcs_bytes,
                                smallest_wire_bytes);
-  packet.entropy = headers.network.udp_source_port;
+  packet.entropy = headers.network.encapsulation == RoceEncapsulation::v1
+                       ? static_cast<std::uint16_t>(headers.network.flow_label)
+                       : headers.network.udp_source_port;
   packet.ecn = headers.network.ecn;
   packet.destination_mac = headers.network.destination_mac;
   packet.source_mac = headers.network.source_mac;

@@ -53,8 +53,8 @@ DecodeStatus decode_frame(std::span<const std::byte> frame, DecodedFrame& out);
 std::uint32_t icrc(std::span<const std::byte> frame, std::size_t network_offset, std::size_t bth_offset);
 
 // What forwarding needs to know of any frame: class (RoCE by port or ethertype and opcode), addresses, entropy
-// (UDP source port of RoCE; otherwise a hash of IP addresses, protocol and ports), ECN. Any bytes are allowed; what is
-// not there stays default. Sets wire_bytes (at least 64) too.
+// (UDP source port of RoCEv2, low bits of RoCE v1's flow label, else a hash of IP addresses, protocol and ports), ECN.
+// Any bytes are allowed; what is not there stays default. Sets wire_bytes (at least 64) too.
 void classify_frame(std::span<const std::byte> frame, Packet& packet);
 // Sets the ECN field of an IPv4 or IPv6 frame and mends the IPv4 checksum; leaves other frames alone.
 void set_frame_ecn(std::span<std::byte> frame, Ecn ecn);

@@ -257,6 +257,9 @@ std::size_t encode_packet(const PacketPool& pool, const Packet& packet, std::spa
   }
   RoceHeaders headers = content.roce;
   headers.network.udp_source_port = packet.entropy;
+  if (headers.network.encapsulation == RoceEncapsulation::v1) {
+    headers.network.flow_label = (headers.network.flow_label & 0xf'0000U) | packet.entropy;
+  }
   headers.network.ecn = packet.ecn;
   const std::size_t size = encode_frame(headers, bytes, out);
   if ((packet.flags & packet_flag::bad_icrc) != 0) {

@@ -119,6 +119,9 @@ void ReliableSender::on_sequence_nak(Psn psn) {
     return;
   }
   ++counters_.sequence_naks;
+  if (slot(psn).attempts > 1 && timers_.now() < slot(psn).sent + settings_.congestion.base_rtt) {
+    return;  // about the transmission before: it is on its way again
+  }
   const Psn oldest_before = oldest_;
   AckSample sample;
   sample.now = timers_.now();

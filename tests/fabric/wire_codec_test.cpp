@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "common/error.h"
-#include "fabric/crc32.h"
 #include "fabric/wire_bytes.h"
 #include "tests/fabric/support.h"
 
@@ -382,10 +381,7 @@ TEST(Classify, SeesWhatForwardingNeeds) {
   PacketPool pool;
   for (const RoceEncapsulation encapsulation : encapsulations) {
     for (const std::uint8_t opcode : valid_opcodes()) {
-      RoceHeaders headers = random_headers(random, opcode, encapsulation, true);
-      if (encapsulation == RoceEncapsulation::v1) {
-        headers.network.udp_source_port = static_cast<std::uint16_t>(headers.network.flow_label);
-      }
+      const RoceHeaders headers = random_headers(random, opcode, encapsulation, true);
       const Packet packet = packet_of(pool, pool.make_roce(headers, {}));
       Packet seen;
       classify_frame(encode(headers), seen);
@@ -456,6 +452,23 @@ TEST(EncodePacket, TakesEntropyAndEcnFromThePacket) {
   EXPECT_EQ(encode_packet(pool, Packet{}, frame), 0U);
 }
 
+TEST(EncodePacket, CarriesTheEntropyOfEveryEncapsulation) {
+  PacketPool pool;
+  std::mt19937_64 random(8);
+  std::vector<std::byte> frame(max_frame_bytes);
+  for (const RoceEncapsulation encapsulation : encapsulations) {
+    Packet packet = packet_of(pool, pool.make_roce(random_headers(random, 0x04, encapsulation, false), {}));
+    packet.entropy = 0xc0de;
+    const std::size_t size = encode_packet(pool, packet, frame);
+    DecodedFrame decoded;
+    ASSERT_EQ(decode_frame(std::span(frame).first(size), decoded), DecodeStatus::ok);
+    const Packet received = packet_of(pool, pool.make_roce(decoded.headers, decoded.payload));
+    EXPECT_EQ(received.entropy, 0xc0de);
+    pool.release(packet.content);
+    pool.release(received.content);
+  }
+}
+
 TEST(EncodePacket, MarksRawFrames) {
   PacketPool pool;
   const std::vector<std::byte> udp = from_hex(
@@ -471,22 +484,6 @@ TEST(EncodePacket, MarksRawFrames) {
   EXPECT_EQ(pool.at(packet.content).bytes()[15], std::byte{0x02});  // the record is shared, and stays
   EXPECT_THROW(static_cast<void>(encode_packet(pool, packet, std::span(frame).first(20))), Error);
   pool.release(packet.content);
-}
-
-TEST(Crc32, EqualsTheBitwiseOneAtEveryLength) {
-  std::mt19937_64 random(7);
-  for (std::size_t size = 0; size < 100; ++size) {
-    const std::vector<std::byte> bytes = random_bytes(random, size);
-    const std::size_t cut = size == 0 ? 0 : random() % size;
-    std::uint32_t state = crc32_update(crc32_start, std::span(bytes).first(cut));
-    state = crc32_update(state, std::span(bytes).subspan(cut));
-    ASSERT_EQ(crc32_finish(state), bitwise_crc32(bytes)) << size;
-  }
-}
-
-TEST(Crc32, HasItsCheckValue) {
-  constexpr std::string_view check = "123456789";
-  EXPECT_EQ(crc32_finish(crc32_update(crc32_start, std::as_bytes(std::span(check)))), 0xcbf4'3926U);
 }
 
 }  // namespace

@@ -248,10 +248,15 @@ TEST_F(Sender, ASequenceNakGoesBack) {
     EXPECT_EQ(resends[i].psn, Psn{4 + i});
     EXPECT_EQ(resends[i].attempt, 2U);
   }
+  sender->on_sequence_nak({4});  // another of the same gap
+  EXPECT_EQ(resends.size(), 6U);
+  advance({12'000'000});
+  sender->on_sequence_nak({4});  // lost once more
+  EXPECT_EQ(resends.size(), 12U);
   sender->on_sequence_nak({10});  // nothing of that number is outstanding
   sender->on_sequence_nak({2});
-  EXPECT_EQ(resends.size(), 6U);
-  EXPECT_EQ(sender->counters().sequence_naks, 1U);
+  EXPECT_EQ(resends.size(), 12U);
+  EXPECT_EQ(sender->counters().sequence_naks, 3U);
 }
 
 TEST_F(Sender, RnrNaksOfOneFlightCountOnce) {
