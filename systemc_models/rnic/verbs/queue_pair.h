@@ -49,6 +49,8 @@ class QueuePair {
   [[nodiscard]] bool datagram() const {
     return context.type == QpType::ud || context.type == QpType::gsi || context.type == QpType::smi;
   }
+  // XRC receives through the SRQ that a message names, whatever the flag says.
+  [[nodiscard]] bool has_own_receive_queue() const { return has(qp_has_receive_queue) && context.type != QpType::xrc; }
   [[nodiscard]] bool has(QpFlags flag) const { return (context.flags & flag) != 0; }
   [[nodiscard]] bool can_receive() const {
     return context.state >= QpState::rtr && context.state <= QpState::sqd && context.type != QpType::control;

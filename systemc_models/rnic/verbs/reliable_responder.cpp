@@ -216,7 +216,7 @@ ReliableResponder::Ensure ReliableResponder::ensure_receive(const fabric::Packet
     ReceiveSource* from = source(srqn);
     if (xrc && from != nullptr) {
       const SharedReceiveQueue* srq = qp_.blocks.srqs.find(qp_.context.function, srqn);
-      from = srq->context().xrc_domain == qp_.context.xrc_domain ? from : nullptr;
+      from = srq->context().xrc_domain != none && srq->context().xrc_domain == qp_.context.xrc_domain ? from : nullptr;
     }
     if (from == nullptr) {
       fail_at({true, psn, fabric::aeth::nak_invalid_request, QpErrorCause::bad_request});

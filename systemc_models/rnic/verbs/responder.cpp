@@ -23,7 +23,7 @@ Responder::~Responder() {
 }
 
 void Responder::begin() {
-  if (!qp_.has(qp_has_receive_queue)) {
+  if (!qp_.has_own_receive_queue()) {
     return;
   }
   const QpContext& c = qp_.context;
@@ -33,7 +33,7 @@ void Responder::begin() {
 }
 
 ReceiveSource* Responder::source(std::uint32_t srqn) {
-  if (qp_.has(qp_has_receive_queue)) {
+  if (qp_.has_own_receive_queue()) {
     return &own_;
   }
   return srqn == none ? nullptr : qp_.blocks.srqs.find(qp_.context.function, srqn);
@@ -54,7 +54,7 @@ Responder::Placed Responder::place(const Scatter& wqe, std::uint32_t pd, std::ui
     const std::uint64_t piece = std::min<std::uint64_t>(left, e.length - skip);
     KeyRequest request = qp_.key_request(e.key, e.address + skip, piece, key_local_write);
     request.pd = pd;
-    request.reserved_allowed = request.reserved_allowed && qp_.has(qp_has_receive_queue);  // an SRQ's WQEs: never
+    request.reserved_allowed = request.reserved_allowed && qp_.has_own_receive_queue();  // an SRQ's WQEs: never
     const WalkResult walk = core_.keys.resolve(request, segments);
     if (walk.status == WalkStatus::absent) {
       return Placed::absent;
@@ -118,7 +118,7 @@ void Responder::flush() {
   if (abandoned_) {
     return;
   }
-  if (!qp_.has(qp_has_receive_queue)) {
+  if (!qp_.has_own_receive_queue()) {
     if (!last_receive_reported_ && source() != nullptr) {
       last_receive_reported_ = true;
       core_.report(EventCode::last_receive, qp_.context.function, qp_.number);
@@ -173,7 +173,7 @@ void Responder::abandon() {
 }
 
 void Responder::note_wait(std::uint32_t srqn) {
-  if (!qp_.has(qp_has_receive_queue) && std::find(waits_.begin(), waits_.end(), srqn) == waits_.end()) {
+  if (!qp_.has_own_receive_queue() && std::find(waits_.begin(), waits_.end(), srqn) == waits_.end()) {
     waits_.push_back(srqn);
   }
 }

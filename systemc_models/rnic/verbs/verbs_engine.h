@@ -119,7 +119,8 @@ enum class ControlResult : std::uint8_t {
 
 class VerbsEngine {
  public:
-  // `format` and `sink` outlive the engine.
+  // `format` and `sink` outlive the engine; so do ports, pool and simulation. It is destroyed at rest, or after the
+  // ports have cancelled all transfers: nothing may call it back.
   VerbsEngine(const VerbsSettings& settings, const QueueFormat& format, EventSink& sink);
   ~VerbsEngine();
   VerbsEngine(const VerbsEngine&) = delete;

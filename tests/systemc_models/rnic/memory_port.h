@@ -25,7 +25,7 @@ class MemoryPort final : public pcie::DevicePort, private EventHandler {
  public:
   static constexpr std::uint64_t base = 0x1'0000'0000;
 
-  MemoryPort(pcie::Simulation& simulation, std::size_t bytes, std::size_t device_bytes = 1U << 20)
+  MemoryPort(pcie::Simulation& simulation, std::size_t bytes, std::size_t device_bytes = 1U << 16)
       : simulation_(simulation),
         size_(bytes),
         device_size_(device_bytes),
