@@ -15,7 +15,6 @@ constexpr std::uint32_t max_log_wq = 15;
 namespace tisc {
 constexpr Field priority{"prio", 0x00, 19, 16};
 constexpr Field transport_domain{"transport_domain", 0x24, 23, 0};
-constexpr Field pd{"pd", 0x2c, 23, 0};
 }  // namespace tisc
 namespace tirc {
 constexpr Field disp_type{"disp_type", 0x04, 31, 28};

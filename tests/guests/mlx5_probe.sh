@@ -1,0 +1,50 @@
+#!/bin/bash
+# mlx5_probe.sh KERNEL: the stock mlx5 drivers of a Debian kernel bring an RNIC up without a complaint, show its
+# port active, survive removal and a function-level reset, and report a command that the firmware fails.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+kernel=$1
+server=(--set rnic.personality=mlx5 --set topology.switches=0 --set topology.rnics=1 --set topology.gpus=0)
+# in_guest LOG SCRIPT ARGUMENTS…: a shell script in a guest of its own, without double quotes in it. The console is
+# given time to print what the script wrote last.
+in_guest() {
+    local log=$1 script=${2//$'\n'/ }
+    shift 2
+    boot "$log" "${server[@]}" "$@" --kernel "$kernel" --append "loglevel=5 orrery.run=/bin/sh -- -c \"$script; status=\$?; sleep 1; exit \$status\""
+}
+complaints='mlx5.*(fail|error|warn|timeout|status|unable|can.t)|cut here|Call Trace'
+
+# Registered, active; again after the modules were removed, and after an FLR from which the driver recovers by itself.
+in_guest "$WORK/probe.log" '
+    modprobe mlx5_ib && modprobe ib_uverbs || exit 1;
+    ibv_devinfo -v;
+    rmmod mlx5_ib && rmmod mlx5_core && modprobe mlx5_ib || exit 2;
+    sleep 1; ibv_devinfo | sed s/^/again:/;
+    dmesg > /tmp/before;
+    echo 1 > /sys/class/infiniband/mlx5_0/device/reset;
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        sleep 1; ibv_devinfo 2>/dev/null | grep -q PORT_ACTIVE && dmesg | grep -q recovery.succeeded && break;
+    done;
+    ibv_devinfo | sed s/^/reset:/'
+[ "$STATUS" -eq 0 ] || fail "status $STATUS"
+has "$WORK/probe.log" '^[[:space:]]*state:[[:space:]]*PORT_ACTIVE' || fail "the port isn't active"
+has "$WORK/probe.log" '^[[:space:]]*board_id:[[:space:]]*ORRERY' || fail "no board id"
+has "$WORK/probe.log" '^again:[[:space:]]*state:[[:space:]]*PORT_ACTIVE' || fail "not active after rmmod and modprobe"
+has "$WORK/probe.log" '^reset:[[:space:]]*state:[[:space:]]*PORT_ACTIVE' || fail "not active after a reset"
+# A reset is a fatal error that the driver notices; until then nothing may have gone wrong.
+sed '/^again:/,$d' "$WORK/probe.log" >"$WORK/quiet.log"
+has "$WORK/quiet.log" "$complaints" && fail "the driver complained"
+
+# What the firmware fails, the driver reports.
+in_guest "$WORK/fault.log" 'modprobe mlx5_ib; modprobe ib_uverbs; sleep 1; ibv_devinfo; true' \
+    --set rnic.fault_opcode=0x203 --set rnic.fault_status=0xf
+has "$WORK/fault.log" 'QUERY_SPECIAL_CONTEXTS\(0x203\).*no resources\(0xf\)|0x203' ||
+    fail "the failed command is not reported"
+
+# Without firmware there is no device.
+in_guest "$WORK/none.log" 'sleep 1; ls /sys/class/infiniband 2>/dev/null; lspci -n | grep 15b3; true' \
+    --set rnic.firmware=none
+has "$WORK/none.log" '15b3:101e' || fail "the function isn't there"
+has "$WORK/none.log" 'mlx5_0' && fail "a device without firmware came up"
+pass "$kernel: registered, active, removed, reset, a failed command reported"
