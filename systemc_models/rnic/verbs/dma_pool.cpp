@@ -1,5 +1,7 @@
 #include "systemc_models/rnic/verbs/dma_pool.h"
 
+#include <cstring>
+
 namespace orrery::rnic {
 
 DmaPool::Operation& DmaPool::take() {
@@ -24,6 +26,7 @@ void DmaPool::give_back(Operation& operation) {
   (operation.older != nullptr ? operation.older->newer : oldest_) = operation.newer;
   (operation.newer != nullptr ? operation.newer->older : newest_) = operation.older;
   --in_flight_;
+  operation.nothing = false;
   operation.next_free = free_;
   free_ = &operation;
 }
@@ -61,8 +64,25 @@ void DmaPool::start(std::uint32_t function, std::span<const BusSegment> segments
     transfer.length = segment.length;
     transfer.buffer = buffer;
     transfer.confirm = confirm;
+    operation.nothing = segment.nothing;
+    if (segment.nothing) {
+      if (kind == pcie::DmaTransfer::Kind::read) {
+        std::memset(buffer, 0, segment.length);
+      }
+      transfer.status = pcie::CompletionStatus::success;
+      EventQueue& events = ports_[function]->simulation().events;
+      events.schedule(events.now(), *this, transfer.context);
+    } else {
+      ports_[function]->start(transfer);
+    }
     buffer += segment.length;
-    ports_[function]->start(transfer);
+  }
+}
+
+void DmaPool::on_event(std::uint64_t argument) {
+  auto& operation = *reinterpret_cast<Operation*>(static_cast<std::uintptr_t>(argument));
+  if (operation.nothing) {  // else it was forgotten
+    on_dma_done(operation.transfer);
   }
 }
 

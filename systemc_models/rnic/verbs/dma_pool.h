@@ -17,6 +17,7 @@ struct BusSegment {
   std::uint64_t address = 0;
   std::uint32_t length = 0;
   pcie::AddressType at = pcie::AddressType::untranslated;
+  bool nothing = false;  // no memory: reads as zeroes, what is written is dropped
 };
 
 // Segments of one access, filled by KeyTable and Ring. Too many for one: the access is refused.
@@ -31,7 +32,8 @@ class SegmentList {
   bool add(std::uint64_t address, std::uint64_t length, pcie::AddressType at) {
     if (count_ != 0) {
       BusSegment& last = items_[count_ - 1];
-      if (last.at == at && last.address + last.length == address && last.length + length <= 0x8000'0000U) {
+      if (last.at == at && !last.nothing && last.address + last.length == address &&
+          last.length + length <= 0x8000'0000U) {
         last.length += static_cast<std::uint32_t>(length);
         return true;
       }
@@ -39,7 +41,14 @@ class SegmentList {
     if (count_ == capacity) {
       return false;
     }
-    items_[count_++] = {address, static_cast<std::uint32_t>(length), at};
+    items_[count_++] = {address, static_cast<std::uint32_t>(length), at, false};
+    return true;
+  }
+  bool add_nothing(std::uint64_t length) {
+    if (count_ == capacity) {
+      return false;
+    }
+    items_[count_++] = {0, static_cast<std::uint32_t>(length), pcie::AddressType::untranslated, true};
     return true;
   }
 
@@ -60,7 +69,7 @@ class DmaClient {
 };
 
 // One thread. Nothing is allocated once the pool has grown to a run's working set.
-class DmaPool final : private pcie::DmaListener {
+class DmaPool final : private pcie::DmaListener, private EventHandler {
  public:
   DmaPool() = default;
   DmaPool(const DmaPool&) = delete;
@@ -92,6 +101,7 @@ class DmaPool final : private pcie::DmaListener {
     std::uint32_t remaining = 0;
     std::uint32_t function = 0;
     bool ok = true;
+    bool nothing = false;  // ends by an event of ours
     std::uint64_t sequence = 0;
     Operation* newer = nullptr;
     Operation* older = nullptr;
@@ -99,6 +109,7 @@ class DmaPool final : private pcie::DmaListener {
   };
 
   void on_dma_done(pcie::DmaTransfer& transfer) override;
+  void on_event(std::uint64_t argument) override;
   void start(std::uint32_t function, std::span<const BusSegment> segments, pcie::DmaTransfer::Kind kind,
              std::byte* buffer, bool confirm, DmaClient& client, std::uint64_t cookie);
   Operation& take();

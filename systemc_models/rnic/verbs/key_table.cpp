@@ -16,9 +16,6 @@ const MkeyContext* KeyTable::usable(const KeyRequest& request, std::uint32_t key
       context->variant != (key & 0xffU) || (context->qp != none && context->qp != request.qp)) {
     return nullptr;
   }
-  if (context->pd == none) {
-    return request.reserved_allowed && (request.access & ~local_rights) == 0 ? context : nullptr;
-  }
   return context->pd == request.pd ? context : nullptr;
 }
 
@@ -50,6 +47,9 @@ WalkResult KeyTable::resolve(const KeyRequest& request, SegmentList& into) const
 
 WalkResult KeyTable::resolve_key(Walk& walk, std::uint32_t key, std::uint64_t address, std::uint64_t length,
                                  std::uint32_t access, unsigned depth) const {
+  if (key == reserved_key || key == null_key || key == dump_fill_key) {
+    return resolve_special(walk, key, address, length, access);
+  }
   const MkeyContext* context = usable(walk.request, key);
   if (context == nullptr || (context->access & access) != access || !within(*context, address, length)) {
     return {WalkStatus::denied};
@@ -81,6 +81,21 @@ WalkResult KeyTable::resolve_key(Walk& walk, std::uint32_t key, std::uint64_t ad
       return resolve_list(walk, *context, offset, length, access, depth + 1);
   }
   return {WalkStatus::denied};
+}
+
+// The keys without a context (contexts.h).
+WalkResult KeyTable::resolve_special(Walk& walk, std::uint32_t key, std::uint64_t address, std::uint64_t length,
+                                     std::uint32_t access) const {
+  if ((access & ~local_rights) != 0 || length > 0x8000'0000U) {
+    return {WalkStatus::denied};
+  }
+  if (key != reserved_key) {
+    return {walk.into.add_nothing(length) ? WalkStatus::ok : WalkStatus::denied};
+  }
+  const auto bus = windows_.bus(walk.request.function, address, length);
+  const bool allowed = walk.request.reserved_allowed && bus.has_value();
+  return {allowed && walk.into.add(*bus, length, pcie::AddressType::untranslated) ? WalkStatus::ok
+                                                                                  : WalkStatus::denied};
 }
 
 WalkResult KeyTable::resolve_list(Walk& walk, const MkeyContext& key, std::uint64_t offset, std::uint64_t length,

@@ -19,7 +19,7 @@ struct KeyRequest {
   std::uint64_t address = 0;
   std::uint64_t length = 0;       // bytes; 0: nothing is checked (IBTA §9.7.5.1.1), no segment results
   std::uint32_t access = 0;       // KeyAccess bits, all needed
-  bool reserved_allowed = false;  // qp_reserved_key: a key whose PD is `none` may be used, locally
+  bool reserved_allowed = false;  // qp_reserved_key: rnic::reserved_key may be used, locally
 };
 
 class KeyTable {
@@ -54,6 +54,8 @@ class KeyTable {
   };
   WalkResult resolve_key(Walk& walk, std::uint32_t key, std::uint64_t address, std::uint64_t length,
                          std::uint32_t access, unsigned depth) const;
+  WalkResult resolve_special(Walk& walk, std::uint32_t key, std::uint64_t address, std::uint64_t length,
+                             std::uint32_t access) const;
   WalkResult resolve_list(Walk& walk, const MkeyContext& key, std::uint64_t offset, std::uint64_t length,
                           std::uint32_t access, unsigned depth) const;
   [[nodiscard]] static bool within(const MkeyContext& key, std::uint64_t address, std::uint64_t length);

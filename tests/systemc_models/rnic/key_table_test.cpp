@@ -130,15 +130,16 @@ TEST_F(KeyTableTest, PhysicalKeysStayInTheWindow) {
   EXPECT_EQ(resolve(0x100, 0x1000, 1), WalkStatus::denied);  // base + address wraps
 }
 
-TEST_F(KeyTableTest, ReservedKeyIsForKernelQps) {
-  MkeyContext& k = key(1, 0, 0);
-  k.mode = KeyMode::physical;
-  k.whole_space = 1;
-  k.pd = none;
-  EXPECT_EQ(resolve(0x100, 0, 8), WalkStatus::denied);
-  EXPECT_EQ(resolve(0x100, 0, 8, key_local_write, true), WalkStatus::ok);
-  EXPECT_EQ(resolve(0x100, 0, 8, key_remote_write, true), WalkStatus::denied);
-  EXPECT_FALSE(keys.invalidate(0, none, 5, 0x100));
+TEST_F(KeyTableTest, KeysWithoutAContext) {
+  windows.at(0).iova_base = 0x4000'0000;
+  EXPECT_EQ(resolve(reserved_key, 0x1000, 8), WalkStatus::denied);
+  EXPECT_EQ(resolve(reserved_key, 0x1000, 8, key_remote_write, true), WalkStatus::denied);
+  EXPECT_FALSE(keys.invalidate(0, 1, 5, reserved_key));
+  ASSERT_EQ(resolve(reserved_key, 0x1000, 8, key_local_write, true), WalkStatus::ok);
+  EXPECT_EQ(segments.all()[0].address, 0x4000'1000U);
+  ASSERT_EQ(resolve(null_key, 0x1000, 8), WalkStatus::ok);
+  EXPECT_TRUE(segments.all()[0].nothing);
+  EXPECT_EQ(resolve(dump_fill_key, 0x1000, 8, key_remote_read), WalkStatus::denied);
 }
 
 TEST_F(KeyTableTest, ListsOfOtherKeys) {

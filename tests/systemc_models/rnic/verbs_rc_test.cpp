@@ -238,6 +238,19 @@ TEST_F(RcTest, BothDirectionsToOneself) {
   EXPECT_TRUE(a.poll(ca).has_value());
 }
 
+TEST_F(RcTest, NullKeyReadsZeroesAndDropsWrites) {
+  b.post_receive(qb, {{mb, 100, kb}, {0, 1000, null_key}, {mb + 200, 100, kb}});
+  a.post(qa, Wqe{}.data({ma, 50, ka}).data({0, 100, null_key}).data({ma + 50, 1000, ka}));
+  run();
+  EXPECT_EQ(expect(b, cb).bytes, 1150U);
+  EXPECT_TRUE(same(a, ma, b, mb, 50));
+  for (unsigned i = 50; i < 100; ++i) {
+    ASSERT_EQ(b.memory.at(mb)[i], std::byte{0});
+  }
+  EXPECT_TRUE(same(a, ma + 1000, b, mb + 200, 50));
+  EXPECT_EQ(expect(a, ca).opcode, cqe::request);
+}
+
 TEST_F(RcTest, GpuMemoryGoesTranslated) {
   // Page entries that name device memory: AT = 10b, at the address they give.
   MkeyContext key;
