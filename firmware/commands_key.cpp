@@ -178,10 +178,15 @@ Result query_mkey(Firmware& fw, Function& function) {
   return from_hardware(status);
 }
 
-Result page_fault_resume(Firmware& fw, Function& /*function*/) {
-  const std::uint32_t token = fw.input().word(0x0c);
+Result page_fault_resume(Firmware& fw, Function& function) {
+  const std::uint32_t token = fw.input().word(0x0c) & 0xff'ffffU;
   const std::uint32_t error = fw.input().word(0x08) >> 31;
-  return from_hardware(fw.context_op(ContextKind::function, token, ContextOp::resume_fault, error));
+  rnic::FaultRecord fault;
+  if (fw.read_context(ContextKind::fault, token, &fault, sizeof fault) != ContextStatus::ok ||
+      fault.function != function.number) {
+    return failed(Status::bad_resource, Syndrome::handle);
+  }
+  return from_hardware(fw.context_op(ContextKind::fault, token, ContextOp::resume_fault, error));
 }
 
 }  // namespace orrery::firmware

@@ -319,6 +319,7 @@ class Firmware {
   // hardware_events.cpp
   void handle_hardware_events();
   void report(rnic::EventCode code, const Function& function, std::uint32_t object, std::uint32_t detail) const;
+  void report_page_fault(const Function& function, std::uint32_t token) const;
 
   // work_requests.cpp
   void next_work();

@@ -14,6 +14,7 @@ constexpr std::uint32_t communication_established = 0x02;
 constexpr std::uint32_t send_queue_drained = 0x03;
 constexpr std::uint32_t cq_error = 0x04;
 constexpr std::uint32_t qp_catastrophic = 0x05;
+constexpr std::uint32_t page_fault = 0x0c;
 constexpr std::uint32_t qp_invalid_request = 0x10;
 constexpr std::uint32_t qp_access_error = 0x11;
 constexpr std::uint32_t srq_catastrophic = 0x12;
@@ -42,6 +43,38 @@ void Firmware::handle_hardware_events() {
     } else {
       report(code, functions[function], object, detail);
     }
+  }
+}
+
+// The driver finds the page and answers with PAGE_FAULT_RESUME. Without an EQ for it the access ends as a protection
+// error.
+void Firmware::report_page_fault(const Function& function, std::uint32_t token) const {
+  rnic::FaultRecord fault;
+  if (read_context(rnic::ContextKind::fault, token, &fault, sizeof fault) != reg::ContextStatus::ok) {
+    return;  // resolved by itself: its QP has gone
+  }
+  bool heard = false;
+  for (const Eq& eq : function.eqs) {
+    heard = heard || (eq.state == ObjectState::used && (eq.mask >> page_fault & 1U) != 0);
+  }
+  constexpr std::uint32_t token_bits = 0xff'ffff;
+  if (!heard || token > token_bits) {
+    context_op(rnic::ContextKind::fault, token, reg::ContextOp::resume_fault, 1);
+    return;
+  }
+  constexpr std::uint32_t by_requester = 1U << 24, write = 1U << 25, rdma = 1U << 26;
+  constexpr std::uint32_t half = 0xffff;
+  const bool is_rdma = (fault.flags & rnic::fault_rdma) != 0;
+  const std::uint32_t type = ((fault.flags & rnic::fault_responder) != 0 ? 0U : by_requester) |
+                             ((fault.flags & rnic::fault_write) != 0 ? write : 0U) | (is_rdma ? rdma : 0U);
+  const std::uint32_t packet = fault.packet_length & half;
+  if (is_rdma) {
+    raise_event(function, page_fault, 1,
+                {fault.committed, fault.key, packet, fault.length, static_cast<std::uint32_t>(fault.address >> 32),
+                 static_cast<std::uint32_t>(fault.address), type | token});
+  } else {
+    raise_event(function, page_fault, 0,
+                {fault.committed, fault.wqe_index & half, packet, token, 0, 0, type | fault.qp});
   }
 }
 
@@ -87,8 +120,7 @@ void Firmware::report(EventCode code, const Function& function, std::uint32_t ob
       type = path_migrated;
       break;
     case EventCode::page_fault:
-      // On-demand paging is not offered: the access ends as a protection error.
-      context_op(rnic::ContextKind::function, detail, reg::ContextOp::resume_fault, 1);
+      report_page_fault(function, detail);
       return;
     default:
       return;

@@ -31,6 +31,7 @@ class FakeDataPath final : public rnic::DataPath, private pcie::DmaListener {
     rnic::CompletionCode code;
   };
   std::vector<Completed> completed;
+  std::vector<std::pair<std::uint32_t, bool>> resumed;  // page faults: token, failed
   std::vector<std::string> doorbells;
   std::uint64_t events = 0;
   std::uint64_t resets = 0;
@@ -147,8 +148,10 @@ class FakeDataPath final : public rnic::DataPath, private pcie::DmaListener {
     const auto found = work.find(qpn);
     return found == work.end() ? std::span<const std::byte>{} : std::span<const std::byte>(found->second);
   }
-  rnic::ControlResult resume_fault(std::uint32_t /*token*/, bool /*failed*/) override {
-    return rnic::ControlResult::ok;
+  rnic::ControlResult resume_fault(std::uint32_t token, bool failed) override {
+    resumed.emplace_back(token, failed);
+    return contexts.erase({rnic::ContextKind::fault, token}) == 1 ? rnic::ControlResult::ok
+                                                                  : rnic::ControlResult::bad_index;
   }
   void reset(std::uint32_t function) override {
     ++resets;
@@ -210,6 +213,8 @@ class FakeDataPath final : public rnic::DataPath, private pcie::DmaListener {
         return word(offsetof(rnic::MkeyContext, function));
       case rnic::ContextKind::group:
         return 0;
+      case rnic::ContextKind::fault:
+        return word(offsetof(rnic::FaultRecord, function));
       default:
         return word(4);
     }

@@ -670,6 +670,52 @@ TEST_F(Mlx5Command, KeyListsOfCreate) {
   EXPECT_EQ(query.output.get(0x10, layout::mkc::pd), pd);
 }
 
+TEST_F(Mlx5Command, PageFaultsGoToTheDriver) {
+  objects();
+  const std::uint32_t qpn = ready_qp();
+  const auto fault = [&](std::uint32_t token, std::uint32_t flags) {
+    rnic::FaultRecord record;
+    record.token = token;
+    record.qp = qpn;
+    record.flags = flags;
+    record.key = 0x1234'05;
+    record.wqe_index = 7;
+    record.address = 0x7f00'1234'5000;
+    record.length = 65536;
+    record.packet_length = 1024;
+    record.committed = 512;
+    static_cast<void>(data->write_context(ContextKind::fault, token, std::as_bytes(std::span(&record, 1))));
+    data->sink().on_hardware_event({rnic::EventCode::page_fault, 0, qpn, token});
+    bus.run();
+  };
+  // Nobody listens: it fails at once.
+  fault(9, rnic::fault_responder | rnic::fault_rdma);
+  EXPECT_EQ(data->resumed, (std::vector<std::pair<std::uint32_t, bool>>{{9, true}}));
+  ASSERT_TRUE(driver.create_eq(1ULL << 0x0c, 5, 0).ok());
+  const std::uint64_t ring = driver.last_ring;
+  EXPECT_NE(data->context<rnic::FunctionContext>(ContextKind::function, 0).fault_eq, rnic::none);
+  fault(10, rnic::fault_responder | rnic::fault_rdma | rnic::fault_write);
+  Words eqe(64);
+  bus.read(ring, eqe.bytes().data(), 64);
+  EXPECT_EQ(eqe[0], 0x000c'0001U);
+  EXPECT_EQ(eqe[0x20], 512U);
+  EXPECT_EQ(eqe[0x24], 0x1234'05U);
+  EXPECT_EQ(eqe[0x28], 1024U);
+  EXPECT_EQ(eqe[0x2c], 65536U);
+  EXPECT_EQ(eqe.get64(0x30), 0x7f00'1234'5000U);
+  EXPECT_EQ(eqe[0x38], 0x0600'000aU);
+  fault(11, 0);
+  bus.read(ring + 64, eqe.bytes().data(), 64);
+  EXPECT_EQ(eqe[0], 0x000c'0000U);
+  EXPECT_EQ(eqe[0x24], 7U);
+  EXPECT_EQ(eqe[0x2c], 11U);
+  EXPECT_EQ(eqe[0x38], 0x0100'0000U | qpn);
+  EXPECT_TRUE(driver.run(0x204, 0, {0x0600'000a, 10}).ok());
+  EXPECT_TRUE(driver.run(0x204, 0, {0x8100'0000 | qpn, 11}).ok());
+  EXPECT_EQ(data->resumed, (std::vector<std::pair<std::uint32_t, bool>>{{9, true}, {10, false}, {11, true}}));
+  EXPECT_EQ(driver.run(0x204, 0, {0x0600'000a, 10}).status, number(Status::bad_resource));
+}
+
 // ---- No firmware, dead firmware
 // ----------------------------------------------------------------------------------------
 
