@@ -12,9 +12,13 @@ namespace orrery::fabric {
 
 namespace {
 
-// Event arguments; below them: a slot of a late packet.
+// Event arguments: what it is, the link's epoch (but for notifications), and the slot of a late packet.
 constexpr std::uint64_t notify_argument = std::uint64_t{1} << 63;
 constexpr std::uint64_t head_argument = std::uint64_t{1} << 62;
+constexpr std::uint64_t epoch_mask = (std::uint64_t{1} << 30) - 1;
+constexpr std::uint64_t argument_of(std::uint64_t epoch, std::uint32_t slot) {
+  return ((epoch & epoch_mask) << 32) | slot;
+}
 constexpr std::size_t first_ring = 16;
 constexpr std::uint64_t rate_unit = 1'000'000;
 constexpr std::uint64_t fastest = 100'000'000'000'000;
@@ -64,6 +68,8 @@ void Link::set_impairments(unsigned which, const Impairments& impairments) {
 void Link::set_up(bool up) {
   if (up_ && !up) {
     ++epoch_;
+    directions_[0].lose_all();
+    directions_[1].lose_all();
   }
   up_ = up;
 }
@@ -104,7 +110,7 @@ Picoseconds Link::Direction::send_after(const Packet& packet, Picoseconds delay)
   counters.busy += busy_end - start;
   const Picoseconds arrival = busy_end + link->settings_.propagation;
   Packet copy = packet;
-  copy.stamp = now;
+  copy.stamp = arrival;
   copy.hops = static_cast<std::uint8_t>(copy.hops == 255 ? 255 : copy.hops + 1);
   if (impaired) [[unlikely]] {
     impair(copy, arrival);
@@ -159,10 +165,10 @@ void Link::Direction::fly(const Packet& packet, Picoseconds arrival) {
   if (tail - head == ring.size()) [[unlikely]] {
     grow();
   }
-  ring[tail & (ring.size() - 1)] = {packet, arrival, link->epoch_};
+  ring[tail & (ring.size() - 1)].packet = packet;
   ++in_flight;
   if (tail++ == head) {
-    link->events_.schedule(arrival, *this, head_argument);
+    link->events_.schedule(arrival, *this, head_argument | argument_of(link->epoch_, 0));
   }
 }
 
@@ -174,37 +180,57 @@ void Link::Direction::fly_late(const Packet& packet, Picoseconds arrival) {
   }
   const std::uint32_t slot = free_slots.back();
   free_slots.pop_back();
-  slots[slot] = {packet, arrival, link->epoch_};
+  slots[slot].packet = packet;
+  slots[slot].packet.stamp = arrival;
   ++in_flight;
-  link->events_.schedule(arrival, *this, slot);
+  link->events_.schedule(arrival, *this, argument_of(link->epoch_, slot));
 }
 
-void Link::Direction::arrive(const Flight& flight) {
-  --in_flight;
-  if (flight.epoch != link->epoch_ || peer->listener == nullptr) [[unlikely]] {
+// What is late is lost when its event comes.
+void Link::Direction::lose_all() {
+  for (; head != tail; ++head) {
+    --in_flight;
     ++counters.down;
-    link->pool_.release(flight.packet.content);
+    link->pool_.release(ring[head & (ring.size() - 1)].packet.content);
+  }
+}
+
+void Link::Direction::arrive(const Packet& packet) {
+  --in_flight;
+  if (peer->listener == nullptr) [[unlikely]] {
+    ++counters.down;
+    link->pool_.release(packet.content);
     return;
   }
   ++counters.delivered_packets;
-  counters.delivered_bytes += flight.packet.wire_bytes;
-  peer->listener->on_packet(flight.packet);
+  counters.delivered_bytes += packet.wire_bytes;
+  peer->listener->on_packet(packet);
 }
 
 void Link::Direction::on_event(std::uint64_t argument) {
-  if (argument == head_argument) {
-    const Flight flight = ring[head & (ring.size() - 1)];  // a copy: the listener may send, and the ring grow
-    if (++head != tail) {
-      link->events_.schedule(ring[head & (ring.size() - 1)].arrival, *this, head_argument);
+  const bool current = ((argument >> 32) & epoch_mask) == (link->epoch_ & epoch_mask);
+  if ((argument & head_argument) != 0) {
+    if (!current) {
+      return;
     }
-    arrive(flight);
+    const Packet packet = ring[head & (ring.size() - 1)].packet;  // a copy: the listener may send, and the ring grow
+    if (++head != tail) {
+      link->events_.schedule(ring[head & (ring.size() - 1)].packet.stamp, *this, argument);
+    }
+    arrive(packet);
     return;
   }
   if (argument != notify_argument) {
     const auto slot = static_cast<std::uint32_t>(argument);
-    const Flight flight = slots[slot];
+    const Packet packet = slots[slot].packet;
     free_slots.push_back(slot);
-    arrive(flight);
+    if (current) {
+      arrive(packet);
+    } else {
+      --in_flight;
+      ++counters.down;
+      link->pool_.release(packet.content);
+    }
     return;
   }
   if (busy_end > link->events_.now()) {  // more was sent meanwhile

@@ -85,38 +85,40 @@ class Link {
     void notify_when_free() override;
     void attach(PortListener& new_listener) override { listener = &new_listener; }
 
+    // A cache line for each packet on the way.
+    struct alignas(64) Flight {
+      Packet packet;
+    };
+    // Members in the order in which a packet's way needs them.
     Link* link = nullptr;
     Direction* peer = nullptr;
     PortListener* listener = nullptr;  // of this end's device: hears what the peer sends
-    Impairments impairments;
     bool impaired = false;
-    Rng random;
-    LinkCounters counters;
-    std::size_t in_flight = 0;
+    bool notify = false;
     Picoseconds busy_start;
     Picoseconds busy_end;
     std::uint64_t busy_bytes = 0;
-    bool notify = false;
     // Packets on the way that arrive in order: a ring, with one event in the queue for its first. Far fewer events are
     // pending than packets, and those are near.
-    struct Flight {
-      Packet packet;
-      Picoseconds arrival;
-      std::uint64_t epoch = 0;
-    };
     std::vector<Flight> ring;  // a power of two
     std::uint64_t head = 0;
     std::uint64_t tail = 0;
+    std::size_t in_flight = 0;
+    LinkCounters counters;
     // Those that arrive late: the event's argument is the slot.
     std::vector<Flight> slots;
     std::vector<std::uint32_t> free_slots;
+    Impairments impairments;
+    Rng random;
+
+    void lose_all();
 
    private:
     void on_event(std::uint64_t argument) override;
     void fly(const Packet& packet, Picoseconds arrival);
     void fly_late(const Packet& packet, Picoseconds arrival);
     void grow();
-    void arrive(const Flight& flight);
+    void arrive(const Packet& packet);
     void impair(Packet& packet, Picoseconds arrival);
   };
 
@@ -128,7 +130,7 @@ class Link {
   std::uint64_t numerator_;  // picoseconds per byte = numerator / denominator, reduced
   std::uint64_t denominator_;
   bool up_ = true;
-  std::uint64_t epoch_ = 0;  // counts the times it went down: what flew then is lost
+  std::uint64_t epoch_ = 0;  // counts the times it went down: events of what flew then mean nothing any more
   std::array<Direction, 2> directions_;
 };
 

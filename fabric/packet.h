@@ -67,7 +67,7 @@ struct Packet {
   MacAddress destination_mac;
   MacAddress source_mac;
   Picoseconds created;  // when the endpoint handed it to its port
-  Picoseconds stamp;    // when it was handed to the current link; links set it
+  Picoseconds stamp;    // when it reaches the far end of the link that carries it; links set it
 };
 static_assert(sizeof(Packet) == 64 && std::is_trivially_copyable_v<Packet>);
 

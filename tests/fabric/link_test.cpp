@@ -113,6 +113,24 @@ TEST(Link, ALinkThatGoesDownLosesWhatIsOnIt) {
   EXPECT_EQ(ends.pool.outstanding(), 0U);
 }
 
+TEST(Link, FlappingConservesPackets) {
+  TwoEnds ends({.impairments = {.loss = 0.1, .duplication = 0.2, .reordering = 0.5, .reorder_delay = {1'000'000}}});
+  Rng random(3, 3);
+  for (std::uint32_t i = 0; i < 5'000; ++i) {
+    ends.link.end(0).send(ends.packet(64 + random.below(1'000), i));
+    ends.events.run_until(ends.events.now() + Picoseconds{random.below(100'000)});
+    ends.link.set_up(random.below(10) != 0);
+    const LinkCounters& c = ends.link.counters(0);
+    ASSERT_EQ(c.sent_packets + c.duplicated, c.delivered_packets + c.lost + c.down + ends.link.in_flight(0));
+  }
+  run_all(ends.events);
+  EXPECT_EQ(ends.b.packets.size(), ends.link.counters(0).delivered_packets);
+  EXPECT_GT(ends.link.counters(0).delivered_packets, 100U);
+  EXPECT_GT(ends.link.counters(0).down, 100U);
+  EXPECT_EQ(ends.link.in_flight(0), 0U);
+  EXPECT_EQ(ends.pool.outstanding(), 0U);
+}
+
 TEST(Link, NobodyAtTheFarEndLosesPackets) {
   EventQueue events;
   PacketPool pool;

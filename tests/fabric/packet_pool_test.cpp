@@ -44,6 +44,7 @@ TEST(PacketPool, RecordsComeBackEmptyAndTheirBuffersAreUsedAgain) {
 TEST(PacketPool, RecordsStayInPlaceWhileThePoolGrows) {
   PacketPool pool;
   std::vector<ContentHandle> handles;
+  handles.reserve(2000);
   const ContentHandle first = pool.make();
   const PacketContent* place = &pool.at(first);
   for (int i = 0; i < 2000; ++i) {
