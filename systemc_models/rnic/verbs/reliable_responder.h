@@ -92,8 +92,11 @@ class ReliableResponder final : public Responder, public Sendable, private fabri
   static constexpr std::uint32_t max_actions = 1U << 14;
   static constexpr std::uint32_t max_responses = 256;
   static constexpr std::uint32_t max_prepared = 32;
+  // Cookies of DMA: one of these, and an index.
+  static constexpr std::uint64_t placing_tag = std::uint64_t{1} << 32;
+  static constexpr std::uint64_t response_tag = std::uint64_t{2} << 32;
 
-  // reliable_responder.cpp: arrival, placement, order.
+  // reliable_responder.cpp: arrival, order. reliable_placement.cpp: placement.
   void stop() override;
   void release_receives(bool completes) override;
   void receive_ready() override;

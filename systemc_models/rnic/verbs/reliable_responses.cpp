@@ -7,7 +7,6 @@ namespace orrery::rnic {
 namespace {
 
 using fabric::RoceOperation;
-constexpr std::uint64_t response_tag = std::uint64_t{2} << 32;
 
 }  // namespace
 
