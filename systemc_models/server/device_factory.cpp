@@ -7,7 +7,7 @@
 #include "systemc_models/rnic/rnic_core.h"
 #include "systemc_models/rnic/rnic_function.h"
 #include "systemc_models/rnic/verbs_data_path.h"
-#include "systemc_models/server/server_fabric.h"
+#include "systemc_models/server/network.h"
 
 namespace orrery::models {
 
@@ -44,7 +44,7 @@ Device make_gpu(const ServerConfig& config, const Topology::Endpoint& endpoint) 
   return device;
 }
 
-Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint, ServerFabric& network) {
+Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint, Network& network) {
   rnic::Mlx5Settings settings;
   settings.name = endpoint.name;
   settings.register_access = config.rnic.register_access;
@@ -58,13 +58,12 @@ Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint,
   management.step_time = config.rnic.firmware_step;
   management.fault_opcode = config.rnic.fault_opcode;
   management.fault_status = config.rnic.fault_status;
-  constexpr std::uint64_t gigabit = 1'000'000'000;
-  fabric::Port& port = network.plug_in(management.link_gbps * gigabit);
+  management.link_gbps = static_cast<unsigned>(config.network.port_gbit_per_s * config.network.ports);
+  fabric::Port& port = network.port(endpoint.ordinal);
   rnic::VerbsSettings verbs;
   verbs.translation_entries = management.translation_entries;
-  auto device_model = std::make_unique<rnic::Mlx5Rnic>(settings, [&](rnic::EventSink& sink) {
-    return rnic::make_verbs_data_path(verbs, sink, port, network.packets());
-  });
+  auto device_model = std::make_unique<rnic::Mlx5Rnic>(
+      settings, [&](rnic::EventSink& sink) { return rnic::make_verbs_data_path(verbs, sink, port, network.pool()); });
   Device device;
   device.bars = rnic::mlx5_bars();
   device.config_space = rnic::make_mlx5_config_space(device_model->identity(), function_link(config, endpoint));
@@ -88,7 +87,7 @@ Device make_rnic(const ServerConfig& config, const Topology::Endpoint& endpoint)
 }  // namespace
 
 Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint, pcie::EventHost& host,
-                   ServerFabric& network) {
+                   Network& network) {
   switch (endpoint.kind) {
     case EndpointKind::rnic:
       return config.rnic.personality == RnicPersonality::mlx5 ? make_mlx5(config, endpoint, network)

@@ -15,7 +15,7 @@ class EventHost;
 
 namespace orrery::models {
 
-class ServerFabric;
+class Network;
 
 // What an endpoint needs: the model, its configuration space and its BARs.
 struct Device {
@@ -28,6 +28,6 @@ struct Device {
 // simulation and outlives the device: processes of a plug-in model go through it. RNICs are plugged into `network`,
 // which outlives them.
 Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint, pcie::EventHost& host,
-                   ServerFabric& network);
+                   Network& network);
 
 }  // namespace orrery::models

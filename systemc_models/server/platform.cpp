@@ -46,9 +46,15 @@ std::string module_name(std::string name) {
 
 namespace {
 
-unsigned count_rnics(const Topology& topology) {
-  return static_cast<unsigned>(std::count_if(topology.endpoints.begin(), topology.endpoints.end(),
-                                             [](const auto& endpoint) { return endpoint.kind == EndpointKind::rnic; }));
+// RNICs keep their ordinals where another model has taken a slot.
+unsigned network_interfaces(const Topology& topology) {
+  unsigned interfaces = 0;
+  for (const Topology::Endpoint& endpoint : topology.endpoints) {
+    if (endpoint.kind == EndpointKind::rnic) {
+      interfaces = std::max(interfaces, endpoint.ordinal + 1);
+    }
+  }
+  return interfaces;
 }
 
 }  // namespace
@@ -59,7 +65,8 @@ Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
       dram(dram_settings(configuration)),
       tables(table_base, table_pages),
       iommu(tables),
-      network(simulation.events, count_rnics(topology), configuration.seed) {
+      network(simulation.events, configuration.network, network_interfaces(topology), configuration.seed,
+              configuration.time_mode == TimeMode::timed) {
   // A step in which nothing happens is no mistake here.
   sc_core::sc_report_handler::set_actions(sc_core::SC_ID_NO_SC_START_ACTIVITY_, sc_core::SC_DO_NOTHING);
   simulation.timed = config.time_mode == TimeMode::timed;

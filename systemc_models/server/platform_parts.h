@@ -10,9 +10,9 @@
 #include "pcie/modules.h"
 #include "pcie/page_table_pool.h"
 #include "systemc_models/server/device_factory.h"
+#include "systemc_models/server/network.h"
 #include "systemc_models/server/platform.h"
 #include "systemc_models/server/platform_function.h"
-#include "systemc_models/server/server_fabric.h"
 
 namespace orrery::models {
 
@@ -30,7 +30,7 @@ struct Platform::Parts final : private pcie::InterruptController {
   std::vector<std::unique_ptr<pcie::LinkModule>> root_links;  // by root port
   std::vector<std::unique_ptr<pcie::SwitchModule>> switches;
   std::vector<std::unique_ptr<pcie::LinkModule>> device_links;  // by endpoint; null at a root port
-  ServerFabric network;                                         // of the RNICs
+  Network network;                                              // of the RNICs
   std::vector<Device> devices;                                  // by endpoint
   std::vector<std::unique_ptr<pcie::EndpointModule>> endpoints;
   std::vector<std::unique_ptr<PlatformFunction>> functions;

@@ -119,6 +119,36 @@ void describe_rnic(ConfigVisitor& v, RnicsConfig& rnic) {
   v.end_table();
 }
 
+void describe_network(ConfigVisitor& v, NetworkConfig& network) {
+  constexpr NumberRule probability{.minimum = 0, .maximum = 1};
+  v.begin_table("network", "The Ethernet between RNICs: every RNIC's port P is plugged into the ToR of plane P");
+  v.integer("ports", network.ports, up_to(1, 2),
+            {"ports of an RNIC, which share MAC and IP", "paper: HPN 7.0 (SIGCOMM 2024) and Stellar §8.1, 2"});
+  v.integer("port_gbit_per_s", network.port_gbit_per_s, up_to(1, 100'000),
+            {"rate of a port, 10^9 bits per second", "paper: Stellar §8.1, 200"});
+  v.time("propagation_ns", network.propagation, TimeUnit::nanoseconds, latency_rule,
+         {"one way along a cable, both PHYs included", "estimate"});
+  v.number("loss", network.loss, probability, {"probability that a link loses a frame", "choice"});
+  v.number("corruption", network.corruption, probability,
+           {"probability that a frame arrives with a wrong FCS and is dropped", "choice"});
+  v.number("duplication", network.duplication, probability, {"probability that a frame arrives twice", "choice"});
+  v.number("reordering", network.reordering, probability,
+           {"probability that a frame is late by up to reorder_delay_ns", "choice"});
+  v.time("reorder_delay_ns", network.reorder_delay, TimeUnit::nanoseconds, latency_rule,
+         {"most that a reordered or duplicated frame is late", "choice"});
+  v.time("switch_latency_ns", network.switch_latency, TimeUnit::nanoseconds, latency_rule,
+         {"ToR: from a frame's last bit in to its egress queue", "estimate"});
+  v.integer("port_limit_kib", network.port_limit_kib, up_to(16, 1 << 20), {"ToR: most queued at one egress", "choice"});
+  v.integer("buffer_kib", network.buffer_kib, up_to(16, 1 << 24),
+            {"ToR: most queued at all", "vendor: 64 MiB class of a 51.2 Tb/s switch"});
+  v.boolean("ecn", network.ecn, {"ToR: marks congestion (RFC 3168)", "choice"});
+  v.integer("ecn_kmin_kib", network.ecn_kmin_kib, up_to(0, 1 << 20), {"ToR: no marks below this queue", "choice"});
+  v.integer("ecn_kmax_kib", network.ecn_kmax_kib, up_to(0, 1 << 20), {"ToR: all marked above this queue", "choice"});
+  v.number("ecn_pmax", network.ecn_pmax, probability, {"ToR: probability of a mark just below ecn_kmax_kib", "choice"});
+  v.text("capture", network.capture_file, {}, {"pcapng file of all RNIC ports; empty: none", "choice"});
+  v.end_table();
+}
+
 void describe_device(ConfigVisitor& v, DeviceConfig& device) {
   v.text("slot", device.slot, {.may_be_empty = false, .maximum_bytes = 64},
          {"where: \"switchN.slotM\", or \"socketN.slotM\" at a root port; takes the place of what is there, or adds",
@@ -219,6 +249,8 @@ void describe(ConfigVisitor& v, ServerConfig& c) {
   describe_gpu(v, c.gpu);
 
   describe_rnic(v, c.rnic);
+
+  describe_network(v, c.network);
 
   v.begin_table("trace", "Trace of every TLP");
   v.text("file", c.trace_file, {}, {"where to write it; empty: not at all", "choice"});

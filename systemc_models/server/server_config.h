@@ -15,6 +15,7 @@
 #include "common/config.h"
 #include "common/time.h"
 #include "pcie/link.h"
+#include "systemc_models/server/network_config.h"
 
 namespace orrery::models {
 
@@ -139,6 +140,7 @@ struct ServerConfig {
   MemoryConfig memory;
   GpusConfig gpu;
   RnicsConfig rnic;
+  NetworkConfig network;
   std::string trace_file;  // empty: no trace is written
   TraceFormat trace_format = TraceFormat::binary;
   std::string record_file;  // empty: nothing is recorded

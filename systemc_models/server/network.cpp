@@ -1,0 +1,133 @@
+#include "systemc_models/server/network.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace orrery::models {
+
+namespace {
+
+constexpr std::uint64_t fastest_bits_per_second = 100'000'000'000'000;  // the most that a Link takes
+
+fabric::LinkSettings link_settings(const NetworkConfig& config, std::uint64_t seed, bool timed) {
+  fabric::LinkSettings settings;
+  settings.bits_per_second = timed ? config.port_gbit_per_s * 1'000'000'000 : fastest_bits_per_second;
+  settings.propagation = timed ? config.propagation : Picoseconds{};
+  settings.impairments.loss = config.loss;
+  settings.impairments.corruption = config.corruption;
+  settings.impairments.duplication = config.duplication;
+  settings.impairments.reordering = config.reordering;
+  settings.impairments.reorder_delay = config.reorder_delay;
+  settings.seed = seed;
+  return settings;
+}
+
+fabric::TorSettings tor_settings(const NetworkConfig& config, unsigned ports, std::uint64_t seed, bool timed) {
+  fabric::TorSettings settings;
+  settings.ports = std::max(ports, 1U);
+  settings.latency = timed ? config.switch_latency : Picoseconds{};
+  settings.port_limit_bytes = config.port_limit_kib << 10;
+  settings.shared_buffer_bytes = config.buffer_kib << 10;
+  // Without time there are no queues worth marking.
+  settings.ecn.enabled = timed && config.ecn;
+  settings.ecn.kmin_bytes = config.ecn_kmin_kib << 10;
+  settings.ecn.kmax_bytes = config.ecn_kmax_kib << 10;
+  settings.ecn.pmax = config.ecn_pmax;
+  settings.seed = seed;
+  return settings;
+}
+
+}  // namespace
+
+class Network::BondedPort final : public fabric::Port, private fabric::PortListener {
+ public:
+  // `port`: the link's end 0, or what taps it.
+  void add(fabric::Link& link, fabric::Port& port) {
+    paths_.push_back({&link, &port});
+    port.attach(*this);
+  }
+
+  Picoseconds send_after(const fabric::Packet& packet, Picoseconds delay) override {
+    return choose(packet).send_after(packet, delay);
+  }
+  [[nodiscard]] Picoseconds free_at() const override { return last_to_be_free().free_at(); }
+  void notify_when_free() override { last_to_be_free().notify_when_free(); }
+  void attach(fabric::PortListener& listener) override { listener_ = &listener; }
+
+ private:
+  void on_packet(const fabric::Packet& packet) override { listener_->on_packet(packet); }
+  void on_transmit_ready() override { listener_->on_transmit_ready(); }
+
+  struct Path {
+    fabric::Link* link;
+    fabric::Port* port;
+  };
+  [[nodiscard]] fabric::Port& choose(const fabric::Packet& packet) const {
+    const std::size_t first = packet.entropy % paths_.size();
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+      const Path& path = paths_[(first + i) % paths_.size()];
+      if (path.link->is_up()) {
+        return *path.port;
+      }
+    }
+    return *paths_[first].port;
+  }
+  [[nodiscard]] fabric::Port& last_to_be_free() const {
+    const auto last = std::max_element(paths_.begin(), paths_.end(), [](const Path& a, const Path& b) {
+      return a.port->free_at() < b.port->free_at();
+    });
+    return *last->port;
+  }
+
+  std::vector<Path> paths_;
+  fabric::PortListener* listener_ = nullptr;
+};
+
+Network::Network(EventQueue& events, const NetworkConfig& config, unsigned interfaces, std::uint64_t seed, bool timed) {
+  if (!config.capture_file.empty()) {
+    capture_ = std::make_unique<CaptureFile>(config.capture_file);
+  }
+  for (unsigned i = 0; i < interfaces; ++i) {
+    ports_.push_back(std::make_unique<BondedPort>());
+  }
+  std::uint64_t stream = 0;
+  for (unsigned p = 0; p < config.ports; ++p) {
+    Plane plane;
+    fabric::TorSettings tor = tor_settings(config, interfaces, seed, timed);
+    tor.stream = p;
+    plane.tor = std::make_unique<fabric::TorSwitch>(events, pool_, tor);
+    for (unsigned i = 0; i < interfaces; ++i) {
+      fabric::LinkSettings settings = link_settings(config, seed, timed);
+      settings.stream = stream++;
+      plane.links.push_back(std::make_unique<fabric::Link>(events, pool_, settings));
+      fabric::Link& link = *plane.links.back();
+      fabric::Port* port = &link.end(0);
+      if (capture_ != nullptr) {
+        const std::uint32_t recorded =
+            capture_->writer().add_interface(fmt::format("rnic{}.port{}", i, p), "", settings.bits_per_second);
+        taps_.push_back(std::make_unique<fabric::CaptureTap>(events, pool_, *port, capture_->writer(), recorded));
+        port = taps_.back().get();
+      }
+      ports_[i]->add(link, *port);
+      plane.tor->attach(i, link.end(1));
+    }
+    planes_.push_back(std::move(plane));
+  }
+}
+
+Network::~Network() = default;
+
+unsigned Network::interfaces() const {
+  return static_cast<unsigned>(ports_.size());
+}
+
+fabric::Port& Network::port(unsigned interface) {
+  return *ports_.at(interface);
+}
+
+fabric::Link& Network::link(unsigned interface, unsigned plane) {
+  return *planes_.at(plane).links.at(interface);
+}
+
+}  // namespace orrery::models
