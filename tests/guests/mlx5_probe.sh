@@ -36,6 +36,16 @@ has "$WORK/probe.log" '^reset:[[:space:]]*state:[[:space:]]*PORT_ACTIVE' || fail
 sed '/^again:/,$d' "$WORK/probe.log" >"$WORK/quiet.log"
 has "$WORK/quiet.log" "$complaints" && fail "the driver complained"
 
+# The Ethernet port type: the netdev is there (nobody sends frames yet), the RDMA device over it too.
+in_guest "$WORK/ethernet.log" '
+    sleep 1; modprobe mlx5_ib; modprobe ib_uverbs; sleep 1;
+    ibv_devinfo; ip -o link show | grep 02:4f:52 && echo netdev:there;
+    rmmod mlx5_ib && rmmod mlx5_core && echo removed:yes' --set rnic.port_type=ethernet
+has "$WORK/ethernet.log" 'link_layer:[[:space:]]*Ethernet' || fail "no RDMA device with an Ethernet port"
+has "$WORK/ethernet.log" 'netdev:there' || fail "no network device"
+has "$WORK/ethernet.log" 'removed:yes' || fail "the Ethernet port can't be removed"
+has "$WORK/ethernet.log" "$complaints" && fail "the driver complained about the Ethernet port"
+
 # What the firmware fails, the driver reports.
 in_guest "$WORK/fault.log" 'modprobe mlx5_ib; modprobe ib_uverbs; sleep 1; ibv_devinfo; true' \
     --set rnic.fault_opcode=0x203 --set rnic.fault_status=0xf
@@ -47,4 +57,4 @@ in_guest "$WORK/none.log" 'sleep 1; ls /sys/class/infiniband 2>/dev/null; lspci 
     --set rnic.firmware=none
 has "$WORK/none.log" '15b3:101e' || fail "the function isn't there"
 has "$WORK/none.log" 'mlx5_0' && fail "a device without firmware came up"
-pass "$kernel: registered, active, removed, reset, a failed command reported"
+pass "$kernel: registered, active, removed, reset, Ethernet port, a failed command reported"
