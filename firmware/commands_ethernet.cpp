@@ -375,7 +375,7 @@ Result set_flow_table_root(Firmware& fw, Function& function) {
   if (table == nullptr) {
     return failed(Status::bad_resource, Syndrome::table);
   }
-  for (std::uint32_t number = fw.flow_tables.lowest; number < fw.flow_tables.end(); ++number) {
+  for (std::uint32_t number = fw.flow_tables.lowest(); number < fw.flow_tables.end(); ++number) {
     FlowTable* other = fw.flow_tables.find(function.number, number);
     if (other != nullptr && other->type == table->type) {
       other->root = 0;
@@ -426,7 +426,7 @@ Result destroy_flow_group(Firmware& fw, Function& function) {
 namespace {
 
 std::uint32_t find_entry(Firmware& fw, const Function& function, std::uint32_t table, std::uint32_t index) {
-  for (std::uint32_t number = fw.flow_entries.lowest; number < fw.flow_entries.end(); ++number) {
+  for (std::uint32_t number = fw.flow_entries.lowest(); number < fw.flow_entries.end(); ++number) {
     const FlowEntry* entry = fw.flow_entries.find(function.number, number);
     if (entry != nullptr && entry->table == table && entry->index == index) {
       return number;

@@ -450,7 +450,7 @@ namespace {
 constexpr std::uint32_t group_gid = 0x10;
 
 std::uint32_t find_group(Firmware& fw, const Function& function, std::uint32_t qpn) {
-  for (std::uint32_t number = fw.groups.lowest; number < fw.groups.end(); ++number) {
+  for (std::uint32_t number = fw.groups.lowest(); number < fw.groups.end(); ++number) {
     const Group* group = fw.groups.find(function.number, number);
     if (group == nullptr || group->qp != qpn) {
       continue;

@@ -23,8 +23,7 @@ class ObjectTable {
   static_assert(first > 0);
 
  public:
-  static constexpr std::uint32_t lowest = first;
-  static constexpr std::uint32_t size = capacity;
+  [[nodiscard]] static constexpr std::uint32_t lowest() { return first; }
 
   // A number, or 0 if there is none left. The object is as T{} but for function and state.
   [[nodiscard]] std::uint32_t allocate(std::uint32_t function) {

@@ -157,7 +157,7 @@ void drop(Table& table, std::uint32_t function, Release&& release) {
   if (table.used() == 0) {
     return;
   }
-  for (std::uint32_t number = Table::lowest; number < table.end(); ++number) {
+  for (std::uint32_t number = Table::lowest(); number < table.end(); ++number) {
     auto& object = table[number];
     if (object.state != ObjectState::free && object.function == function) {
       release(object);

@@ -237,7 +237,7 @@ class Mlx5Driver {
     in.put(0x10, firmware::layout::eqc::uar_page, uar);
     in.put(0x10, firmware::layout::eqc::vector, vector);
     in.set64(0x58, mask);
-    const Reply reply = run(in, 16);
+    Reply reply = run(in, 16);
     last_ring = ring_at;
     return reply;
   }
