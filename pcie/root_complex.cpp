@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "common/ordered_copy.h"
 #include "pcie/burst.h"
 #include "pcie/completion.h"
 #include "pcie/root_complex_parts.h"
@@ -283,7 +284,7 @@ RootComplex::Destination RootComplex::resolve(const Tlp& tlp, std::uint32_t offs
 void RootComplex::write_direct(const Tlp& request, const Destination& destination, std::uint32_t offset) {
   const std::uint32_t bytes = destination.bytes;
   counters_.memory_writes += request.count == 1 ? 1 : tlps_needed(request.address + offset, bytes, request.unit);
-  std::memcpy(destination.window.bytes, request.data + offset, bytes);
+  copy_in_order(destination.window.bytes, request.data + offset, bytes);
   memory_.device_wrote(destination.address, {destination.window.bytes, bytes});
 }
 
