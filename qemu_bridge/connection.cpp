@@ -2,39 +2,17 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <array>
 #include <boost/asio/post.hpp>
 #include <cerrno>
-#include <cstring>
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
+
+#include "qemu_bridge/socket_input.h"
 
 namespace orrery::bridge {
-namespace {
-
-constexpr std::size_t max_descriptors_received = 253;  // SCM_MAX_FD: no sendmsg carries more
-
-// Takes over every descriptor that came with a read.
-std::vector<FileDescriptor> descriptors_of(msghdr& message) {
-  std::vector<FileDescriptor> descriptors;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-      const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      for (std::size_t i = 0; i < count; ++i) {
-        int fd = -1;
-        std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-        descriptors.emplace_back(fd);
-      }
-    }
-  }
-  return descriptors;
-}
-
-}  // namespace
 
 Connection::Connection(boost::asio::io_context& io, FileDescriptor socket, pcie::FunctionAccess& function,
                        SessionObserver& observer, const SessionOptions& options, std::size_t max_unread,
@@ -83,29 +61,17 @@ bool Connection::take_input(Channel channel) {
     return false;
   }
   const std::span<std::byte> space = session_.space(channel);
-  iovec part{space.data(), space.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(max_descriptors_received * sizeof(int))> control;
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  ssize_t count = 0;
-  do {
-    count = ::recvmsg(stream(channel)->socket.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (count < 0 && errno == EINTR);
-  if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+  SocketInput input = receive(stream(channel)->socket.native_handle(), space);
+  if (input.result == SocketInput::Result::nothing) {
     return false;
   }
   busy_ = true;
-  if (count <= 0) {
-    session_.close(count == 0 ? "the client closed the connection"
-                              : "the connection failed: " + std::generic_category().message(errno));
-  } else if (message.msg_controllen == 0) {
-    session_.received(channel, static_cast<std::size_t>(count));
+  if (input.result == SocketInput::Result::some) {
+    session_.received(channel, input.bytes, input.descriptors, input.descriptors_lost);
   } else {
-    std::vector<FileDescriptor> descriptors = descriptors_of(message);
-    session_.received(channel, static_cast<std::size_t>(count), descriptors, (message.msg_flags & MSG_CTRUNC) != 0);
+    session_.close(input.result == SocketInput::Result::end
+                       ? "the client closed the connection"
+                       : "the connection failed: " + std::generic_category().message(errno));
   }
   busy_ = false;
   settle();

@@ -40,17 +40,19 @@ void Session::received(Channel channel, std::size_t bytes, std::span<FileDescrip
   in.commit(bytes);
   counters_.received_bytes += bytes;
   if (channel == Channel::main && (!descriptors.empty() || descriptors_lost)) {
-    keep_descriptors(in.received() - 1, descriptors, descriptors_lost);
+    inbox_.keep(in.received() - 1, descriptors, descriptors_lost);
   }
   processing_ = true;
   bool more = true;
   while (more && state_ != State::closed && !giving_up_) {
     switch (in.next()) {
       case MessageBuffer::Next::message: {
-        std::array<FileDescriptor, Inbox::capacity> own;
+        DescriptorInbox::Descriptors own;
         Message message{in.header(), in.payload(), {}, false};
-        if (channel == Channel::main && inbox_holds_any()) {
-          take_descriptors(in, own, message);
+        if (channel == Channel::main && !inbox_.empty()) {
+          const DescriptorInbox::Taken taken = inbox_.take(in.message_begin(), in.message_end(), own);
+          message.descriptors = std::span(own).first(taken.count);
+          message.surplus_descriptors = taken.surplus;
         }
         process(channel, message);
         break;
@@ -66,7 +68,7 @@ void Session::received(Channel channel, std::size_t bytes, std::span<FileDescrip
         break;
     }
   }
-  settle_descriptors();
+  inbox_.settle();
   end_processing();
 }
 
@@ -94,9 +96,7 @@ void Session::close(std::string_view reason) {
   const bool connected = state_ == State::ready;
   state_ = State::closed;
   close_reason_ = reason;
-  for (Inbox& inbox : inboxes_) {
-    inbox = Inbox();
-  }
+  inbox_.clear();
   interrupts_.clear();
   if (connected) {
     observer_.on_disconnect(reason);
@@ -113,56 +113,6 @@ void Session::give_up(std::string_view reason) {
     giving_up_ = true;
     close_reason_ = reason;
   }
-}
-
-void Session::keep_descriptors(std::uint64_t position, std::span<FileDescriptor> descriptors, bool lost) {
-  Inbox& inbox = inboxes_[1];
-  inbox.used = true;
-  inbox.position = position;
-  inbox.surplus = lost || descriptors.size() > Inbox::capacity;
-  for (FileDescriptor& descriptor : descriptors) {
-    if (inbox.count < Inbox::capacity) {
-      inbox.descriptors[inbox.count++] = std::move(descriptor);
-    } else {
-      descriptor.reset();
-    }
-  }
-}
-
-void Session::take_descriptors(const MessageBuffer& in, std::array<FileDescriptor, Inbox::capacity>& into,
-                               Message& message) {
-  std::size_t count = 0;
-  for (Inbox& inbox : inboxes_) {
-    if (inbox.used && inbox.position >= in.message_begin() && inbox.position < in.message_end()) {
-      message.surplus_descriptors |= inbox.surplus || count + inbox.count > Inbox::capacity;
-      for (std::size_t i = 0; i < inbox.count && count < Inbox::capacity; ++i) {
-        into[count++] = std::move(inbox.descriptors[i]);
-      }
-      inbox = Inbox();
-    }
-  }
-  message.descriptors = std::span(into).first(count);
-}
-
-void Session::settle_descriptors() {
-  // What came with these bytes and is still here belongs to the message at the head of the buffer, as
-  // does all that was here before.
-  Inbox& fresh = inboxes_[1];
-  if (!fresh.used) {
-    return;
-  }
-  Inbox& head = inboxes_[0];
-  head.used = true;
-  head.position = fresh.position;
-  head.surplus |= fresh.surplus;
-  for (std::size_t i = 0; i < fresh.count; ++i) {
-    if (head.count < Inbox::capacity) {
-      head.descriptors[head.count++] = std::move(fresh.descriptors[i]);
-    } else {
-      head.surplus = true;
-    }
-  }
-  fresh = Inbox();
 }
 
 void Session::process(Channel channel, const Message& message) {

@@ -17,6 +17,7 @@
 #include "pcie/function_access.h"
 #include "qemu_bridge/capabilities.h"
 #include "qemu_bridge/codec.h"
+#include "qemu_bridge/descriptor_inbox.h"
 #include "qemu_bridge/dma_messages.h"
 #include "qemu_bridge/file_descriptor.h"
 #include "qemu_bridge/interrupts.h"
@@ -107,15 +108,6 @@ class Session final : private DmaMessagesHost {
     pcie::DmaAccess access;
     bool has_descriptor = false;
   };
-  // Descriptors that have come and whose message is not complete yet.
-  struct Inbox {
-    static constexpr std::size_t capacity = 16;  // what ServerLimits::max_msg_fds grants
-    std::array<FileDescriptor, capacity> descriptors;
-    std::size_t count = 0;
-    bool used = false;
-    bool surplus = false;        // more came than the message may have
-    std::uint64_t position = 0;  // stream position of a byte of the message they belong to
-  };
   struct Message {
     wire::Header header;
     std::span<const std::byte> payload;
@@ -124,7 +116,7 @@ class Session final : private DmaMessagesHost {
   };
 
   [[nodiscard]] ServerLimits limits() const {
-    return {Inbox::capacity, std::min<std::uint64_t>(options_.max_dma_maps, wire::default_max_dma_maps)};
+    return {DescriptorInbox::capacity, std::min<std::uint64_t>(options_.max_dma_maps, wire::default_max_dma_maps)};
   }
 
   // DmaMessagesHost
@@ -133,10 +125,6 @@ class Session final : private DmaMessagesHost {
   void call_soon() override { output_.call_soon(); }
 
   [[nodiscard]] MessageBuffer& buffer(Channel channel) { return buffers_[static_cast<std::size_t>(channel)]; }
-  void keep_descriptors(std::uint64_t position, std::span<FileDescriptor> descriptors, bool lost);
-  void take_descriptors(const MessageBuffer& in, std::array<FileDescriptor, Inbox::capacity>& into, Message& message);
-  void settle_descriptors();
-  [[nodiscard]] bool inbox_holds_any() const { return inboxes_[0].used || inboxes_[1].used; }
   void process(Channel channel, const Message& message);
   void process_command(const Message& message);
   int dispatch(const Message& message);
@@ -186,7 +174,7 @@ class Session final : private DmaMessagesHost {
   std::map<std::uint64_t, Mapping> mappings_;  // by IOVA; disjoint
 
   std::array<MessageBuffer, 2> buffers_;
-  std::array<Inbox, 2> inboxes_;  // [0]: of earlier bytes; [1]: of the bytes being taken in
+  DescriptorInbox inbox_;         // of Channel::main
   std::vector<std::byte> reply_;  // header, then payload
   std::size_t reply_size_ = 0;    // of the payload
   int reply_descriptor_ = -1;

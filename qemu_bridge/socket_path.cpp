@@ -118,4 +118,17 @@ ListeningSocket::~ListeningSocket() {
   }
 }
 
+FileDescriptor connect_to_socket(const std::filesystem::path& path) {
+  if (path.native().size() >= sizeof(sockaddr_un::sun_path)) {
+    errno = ENAMETOOLONG;
+    return {};
+  }
+  const sockaddr_un address = address_of(path);
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return {};
+  }
+  return socket;
+}
+
 }  // namespace orrery::bridge

@@ -30,4 +30,7 @@ class ListeningSocket {
   unsigned long long inode_ = 0;
 };
 
+// A connection to the socket at `path`, or none: nobody listens there (errno), or not just now. Doesn't wait.
+[[nodiscard]] FileDescriptor connect_to_socket(const std::filesystem::path& path);
+
 }  // namespace orrery::bridge
