@@ -14,14 +14,16 @@ static const struct {
   const char* name;
   void (*run)(struct session* session);
   const char* help;
+  bool by_name_only; /* not part of "all" */
 } tests[] = {
-    {"memory", test_memory, "GPU memory through its BAR, by the CPU"},
-    {"copy", test_copy, "engine copies: host to GPU and back, GPU to GPU"},
-    {"allreduce", test_allreduce, "ring AllReduce over all GPUs, sums and byte counters verified"},
-    {"interrupt", test_interrupt, "completion by MSI-X"},
-    {"unmap", test_unmap, "unmap a page under a running DMA"},
-    {"rnic", test_rnic, "RNIC self-test engines against host and GPU memory"},
-    {"plugins", test_plugins, "the example plug-in models: CRC32C accelerator, DMA engine in Verilog"},
+    {"outage", test_outage, "wait until the devices read all ones, and until they are back", true},
+    {"memory", test_memory, "GPU memory through its BAR, by the CPU", false},
+    {"copy", test_copy, "engine copies: host to GPU and back, GPU to GPU", false},
+    {"allreduce", test_allreduce, "ring AllReduce over all GPUs, sums and byte counters verified", false},
+    {"interrupt", test_interrupt, "completion by MSI-X", false},
+    {"unmap", test_unmap, "unmap a page under a running DMA", false},
+    {"rnic", test_rnic, "RNIC self-test engines against host and GPU memory", false},
+    {"plugins", test_plugins, "the example plug-in models: CRC32C accelerator, DMA engine in Verilog", false},
 };
 #define TEST_COUNT (sizeof(tests) / sizeof(tests[0]))
 
@@ -34,7 +36,7 @@ static void usage(FILE* out) {
     fprintf(out, "  %-10s %s\n", tests[i].name, tests[i].help);
   }
   fprintf(out,
-          "  all        all of these\n"
+          "  all        all of these but outage\n"
           "\n"
           "  --size BYTES       of a copy, and of each GPU's data in an AllReduce (default 4 MiB)\n"
           "  --window BYTES     of each GPU's BAR2 that peers and the CPU get to see (default 16 MiB)\n"
@@ -114,9 +116,9 @@ static void parse_options(int argc, char** argv, struct session* session) {
 }
 
 /* True if the command was asked for, by name or as part of "all". */
-static bool wanted(const char* name, int count, char** commands) {
+static bool wanted(const char* name, bool by_name_only, int count, char** commands) {
   for (int i = 0; i < count; ++i) {
-    if (strcmp(commands[i], name) == 0 || strcmp(commands[i], "all") == 0) {
+    if (strcmp(commands[i], name) == 0 || (!by_name_only && strcmp(commands[i], "all") == 0)) {
       return true;
     }
   }
@@ -161,12 +163,12 @@ int main(int argc, char** argv) {
   char** commands = argv + optind;
   check_commands(count, commands);
 
-  if (wanted("topology", count, commands)) {
+  if (wanted("topology", false, count, commands)) {
     test_topology();
   }
   bool devices = false;
   for (size_t i = 0; i < TEST_COUNT; ++i) {
-    devices = devices || wanted(tests[i].name, count, commands);
+    devices = devices || wanted(tests[i].name, tests[i].by_name_only, count, commands);
   }
   if (devices) {
     if (!machine_open(&session.machine)) {
@@ -176,7 +178,7 @@ int main(int argc, char** argv) {
     }
     gpus_open(&session.machine, &session.gpus);
     for (size_t i = 0; i < TEST_COUNT; ++i) {
-      if (wanted(tests[i].name, count, commands)) {
+      if (wanted(tests[i].name, tests[i].by_name_only, count, commands)) {
         tests[i].run(&session);
       }
     }

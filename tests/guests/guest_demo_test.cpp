@@ -60,7 +60,7 @@ TEST(GuestDemo, HelpNamesEveryCommand) {
   const Outcome outcome = run("--help");
   EXPECT_EQ(outcome.status, 0);
   for (const char* command :
-       {"topology", "memory", "copy", "allreduce", "interrupt", "unmap", "rnic", "plugins", "all"}) {
+       {"topology", "outage", "memory", "copy", "allreduce", "interrupt", "unmap", "rnic", "plugins", "all"}) {
     EXPECT_NE(outcome.text.find(std::string("\n  ") + command), std::string::npos) << command;
   }
 }
