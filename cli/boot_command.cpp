@@ -24,6 +24,7 @@
 #include "cli/guest_run.h"
 #include "cli/run_files.h"
 #include "cli/server_host.h"
+#include "cli/server_relays.h"
 #include "common/error.h"
 #include "qemu_bridge/launcher/run_directory.h"
 
@@ -36,7 +37,8 @@ struct Options {
   GuestOptions guest;
   std::string run;
   std::string server;  // directory of a running `orrery serve`
-  std::string only;    // name of one guest
+  bool keep_guest = false;
+  std::string only;  // name of one guest
   bool poll = false;
   bool no_console = false;
   bool json = false;
@@ -46,6 +48,15 @@ constexpr std::chrono::milliseconds monitor_limit{60'000};
 constexpr std::chrono::milliseconds power_off_grace{8'000};
 constexpr std::chrono::milliseconds server_check_interval{300};
 
+ServerIdentity require_server(const std::filesystem::path& directory) {
+  const std::optional<ServerIdentity> server = running_server(directory);
+  if (!server) {
+    throw Error(fmt::format("no server is running in {}", directory.string()),
+                "start it: orrery serve --directory " + directory.string());
+  }
+  return *server;
+}
+
 // Looks after guests whose devices another process serves: when that process has died and another serves
 // the sockets again, the guests are started anew on it. (QEMU's vfio-user client never reconnects, and plugging
 // a dead function out to plug it in again is no way: QEMU up to 11.1 ends itself with an assertion when a
@@ -54,11 +65,7 @@ class ServerWatch {
  public:
   ServerWatch(boost::asio::io_context& io, std::filesystem::path directory,
               const std::vector<std::unique_ptr<GuestRun>>& guests)
-      : timer_(io), directory_(std::move(directory)), guests_(guests), known_(running_server(directory_)) {
-    if (!known_) {
-      throw Error(fmt::format("no server is running in {}", directory_.string()),
-                  "start it: orrery serve --directory " + directory_.string());
-    }
+      : timer_(io), directory_(std::move(directory)), guests_(guests), known_(require_server(directory_)) {
     check_later();
   }
 
@@ -80,8 +87,8 @@ class ServerWatch {
       fmt::print(stderr, "orrery: the server in {} has gone; when it is back its guests will be started anew\n",
                  directory_.string());
     }
-    if (now && *now != *known_) {
-      known_ = now;
+    if (now && *now != known_) {
+      known_ = *now;
       lost_ = false;
       for (const auto& guest : guests_) {
         if (!guest->end()) {
@@ -95,7 +102,7 @@ class ServerWatch {
   boost::asio::steady_timer timer_;
   std::filesystem::path directory_;
   const std::vector<std::unique_ptr<GuestRun>>& guests_;
-  std::optional<ServerIdentity> known_;
+  ServerIdentity known_;
   bool lost_ = false;
 };
 
@@ -157,6 +164,7 @@ int boot(const Options& options) {
 
   std::unique_ptr<ServerHost> host;
   boost::asio::io_context own_io;
+  std::optional<ServerRelays> relays;
   std::function<std::string(const std::string&, const std::string&)> socket;
   if (options.server.empty()) {
     for (const models::GuestConfig& guest : models::guests_of(config, topology)) {
@@ -166,8 +174,13 @@ int boot(const Options& options) {
     host = std::make_unique<ServerHost>(config, ServerHostOptions{run.path(), options.poll});
     socket = [&](const std::string& /*guest*/, const std::string& endpoint) { return host->socket(endpoint).string(); };
   } else {
+    require_server(options.server);
+    if (options.keep_guest) {
+      relays.emplace(own_io, options.server, run);
+    }
     socket = [&](const std::string& guest, const std::string& endpoint) {
-      return std::filesystem::absolute(std::filesystem::path(options.server) / guest / (endpoint + ".sock")).string();
+      const auto path = std::filesystem::absolute(std::filesystem::path(options.server) / guest / (endpoint + ".sock"));
+      return relays ? relays->add(guest, endpoint, path) : path.string();
     };
   }
   boost::asio::io_context& io = host != nullptr ? host->io() : own_io;
@@ -181,7 +194,7 @@ int boot(const Options& options) {
         })));
   }
   std::optional<ServerWatch> watch;
-  if (host == nullptr) {
+  if (host == nullptr && !relays) {
     watch.emplace(io, options.server, guests);
   }
   print_started(options, run, guests);
@@ -257,7 +270,14 @@ void add_boot_command(CLI::App& app) {
   add_config_options(*command, options->config);
   add_guest_options(*command, options->guest);
   command->add_option("--run", options->run, "Name of the run (default: run-PID)");
-  command->add_option("--server", options->server, "Use the sockets of an `orrery serve --directory DIR`");
+  CLI::Option* server =
+      command->add_option("--server", options->server, "Use the sockets of an `orrery serve --directory DIR`");
+  command
+      ->add_flag("--keep-guest", options->keep_guest,
+                 "Keep guests running when that server is killed: until it is started again their devices read as all "
+                 "ones, then they are devices that were reset. Without it such guests are started anew. Costs "
+                 "latency, and peers can't reach each other's BARs")
+      ->needs(server);
   command->add_option("--guest", options->only, "Boot only this guest of the configuration");
   command->add_flag("--poll", options->poll, "The server spins instead of sleeping");
   command->add_flag("--no-console", options->no_console, "Don't show the guest's console");
