@@ -24,4 +24,17 @@ for test in rc events large srq write read; do
     has "$WORK/rdma.log" "done:$test" || fail "$test"
 done
 has "$WORK/rdma.log" 'mlx5_[01]: (dump_cqe|.*failed)|cut here' && fail "the driver complained"
-pass "$kernel: RC, events, large messages, SRQ, RDMA WRITE and READ between two RNICs"
+
+# In timed mode, recorded: replayed without the guest, firmware and fabric come to the same trace.
+script='modprobe mlx5_ib && modprobe ib_uverbs || exit 1; sleep 2;
+    ibv_rc_pingpong -d mlx5_0 -n 20 & sleep 2; ibv_rc_pingpong -d mlx5_1 -n 20 127.0.0.1 && wait $! && echo done:timed;
+    sleep 1'
+boot "$WORK/timed.log" --set rnic.personality=mlx5 --set topology.switches=0 --set topology.rnics=2 \
+    --set topology.gpus=0 --set time.mode=timed --set "record.file=$WORK/run.rec" --kernel "$kernel" \
+    --append "loglevel=5 orrery.run=/bin/sh -- -c \"${script//$'\n'/ }\""
+has "$WORK/timed.log" '^done:timed' || fail "timed mode"
+hash=$(sed -n 's/.*trace hash \([0-9a-f]*\).*/\1/p' "$WORK/timed.log")
+[ -n "$hash" ] || fail "no trace hash"
+"$ORRERY" replay "$WORK/run.rec" >"$WORK/replay.log" 2>&1 || fail "the replay"
+has "$WORK/replay.log" "trace hash $hash" || fail "another hash than $hash"
+pass "$kernel: RC, events, large messages, SRQ, RDMA WRITE and READ between two RNICs; replayed to $hash"
