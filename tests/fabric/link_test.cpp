@@ -1,11 +1,12 @@
 // Links against closed formulas (bits / rate + propagation) and conservation laws.
 #include "fabric/link.h"
 
-#include <numeric>
+#include <cmath>
 
 #include <gtest/gtest.h>
 
 #include "common/error.h"
+#include "common/rng.h"
 #include "tests/fabric/support.h"
 
 namespace orrery::fabric {

@@ -48,6 +48,7 @@ TEST(Ecmp, EntropyCoverageIsTheCouponCollectors) {
     for (int trial = 0; trial < trials; ++trial) {
       Rack rack({.ports = m + 1, .seed = static_cast<std::uint64_t>(trial)});
       std::vector<unsigned> uplinks;
+      uplinks.reserve(m);
       for (unsigned i = 1; i <= m; ++i) {
         uplinks.push_back(i);
       }
@@ -108,6 +109,7 @@ std::vector<unsigned> spread(unsigned uplinks, unsigned flows, unsigned values, 
   Rack rack(
       {.ports = uplinks + 1, .port_limit_bytes = 1'000'000'000, .shared_buffer_bytes = 1'000'000'000, .seed = seed});
   std::vector<unsigned> ports;
+  ports.reserve(uplinks);
   for (unsigned i = 1; i <= uplinks; ++i) {
     ports.push_back(i);
   }
@@ -124,6 +126,7 @@ std::vector<unsigned> spread(unsigned uplinks, unsigned flows, unsigned values, 
   }
   run_all(rack.events);
   std::vector<unsigned> counts;
+  counts.reserve(uplinks);
   for (unsigned i = 1; i <= uplinks; ++i) {
     counts.push_back(static_cast<unsigned>(rack.tor.counters(i).out_packets));
   }

@@ -88,6 +88,7 @@ TEST(PathSelector, WithoutReplacementVisitsEveryPathOnceARound) {
   std::set<std::vector<unsigned>> orders;
   for (int round = 0; round < 50; ++round) {
     std::vector<unsigned> order;
+    order.reserve(64);
     for (int i = 0; i < 64; ++i) {
       order.push_back(selector->next({}, 4096));
     }
