@@ -9,6 +9,7 @@
 
 #include "cli/config_options.h"
 #include "common/config_writer.h"
+#include "common/text.h"
 #include "systemc_models/server/topology.h"
 
 namespace orrery::cli {
@@ -67,8 +68,8 @@ void check(const Options& options) {
            {"switches", topology.switches.size()},
            {"endpoints", topology.endpoints.size()}});
   } else {
-    fmt::print("{}: good: {} sockets, {} switches, {} endpoints\n", file, topology.sockets.size(),
-               topology.switches.size(), topology.endpoints.size());
+    fmt::print("{}: good: {}, {}, {}\n", file, counted(topology.sockets.size(), "socket"),
+               counted(topology.switches.size(), "switch"), counted(topology.endpoints.size(), "endpoint"));
   }
 }
 

@@ -21,6 +21,7 @@
 #include "cli/guest_run.h"
 #include "cli/server_host.h"
 #include "common/error.h"
+#include "common/text.h"
 #include "qemu_bridge/launcher/guest_agent.h"
 #include "qemu_bridge/launcher/guest_console.h"
 
@@ -75,9 +76,9 @@ class Demo {
     config.time_mode = models::TimeMode::timed;
     const models::Topology topology = models::Topology::from(config);
     models::GuestConfig guest = models::guests_of(config, topology).front();
-    step("Emulated server: {} sockets, {} switches, {} RNICs, {} GPUs; simulated time in picoseconds",
-         topology.sockets.size(), topology.switches.size(), count(topology, models::EndpointKind::rnic),
-         count(topology, models::EndpointKind::gpu));
+    step("Emulated server: {}, {}, {}, {}; simulated time in picoseconds", counted(topology.sockets.size(), "socket"),
+         counted(topology.switches.size(), "switch"), counted(count(topology, models::EndpointKind::rnic), "RNIC"),
+         counted(count(topology, models::EndpointKind::gpu), "GPU"));
     const bridge::RunDirectory run;
     for (const models::GuestConfig& each : models::guests_of(config, topology)) {
       std::filesystem::create_directory(run.path() / each.name);

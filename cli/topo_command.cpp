@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/config_options.h"
+#include "common/text.h"
 #include "systemc_models/server/topology.h"
 
 namespace orrery::cli {
@@ -32,10 +33,9 @@ std::string endpoint_text(const Topology::Endpoint& endpoint) {
 }  // namespace
 
 std::string topology_text(const Topology& topology) {
-  std::string out = fmt::format("{}: {} socket{}, {} switch{}, {} endpoint{}\n", topology.server_name,
-                                topology.sockets.size(), topology.sockets.size() == 1 ? "" : "s",
-                                topology.switches.size(), topology.switches.size() == 1 ? "" : "es",
-                                topology.endpoints.size(), topology.endpoints.size() == 1 ? "" : "s");
+  std::string out = fmt::format("{}: {}, {}, {}\n", topology.server_name, counted(topology.sockets.size(), "socket"),
+                                counted(topology.switches.size(), "switch"),
+                                counted(topology.endpoints.size(), "endpoint"));
   for (const Topology::Socket& socket : topology.sockets) {
     out += fmt::format("socket{}: NUMA node {}, root bus {:02x} (buses {:02x}-{:02x})\n", socket.index,
                        socket.numa_node, socket.root_bus, socket.root_bus, socket.last_bus);

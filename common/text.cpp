@@ -96,6 +96,19 @@ std::string join_alternatives(std::span<const std::string> words) {
   return text;
 }
 
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view blanks = " \t";
+  const std::size_t begin = text.find_first_not_of(blanks);
+  if (begin == std::string_view::npos) {
+    return {};
+  }
+  return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
+}
+
+std::string counted(std::size_t count, std::string_view word) {
+  return fmt::format("{} {}{}", count, word, count == 1 ? "" : word.ends_with("ch") ? "es" : "s");
+}
+
 std::string escape_json(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -34,6 +34,12 @@ std::string printable(std::string_view text, std::size_t limit = 120);
 // doesn't fit 64 bits.
 std::optional<std::uint64_t> parse_unsigned(std::string_view text);
 
+// Without the blanks (space and tab) at its ends.
+std::string_view trimmed(std::string_view text);
+
+// "1 switch", "2 switches", "0 GPUs".
+std::string counted(std::size_t count, std::string_view word);
+
 // Pieces between separators; an empty text has one empty piece.
 std::vector<std::string_view> split(std::string_view text, char separator);
 

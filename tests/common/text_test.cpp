@@ -69,6 +69,19 @@ TEST(ParseUnsigned, IsStrict) {
   }
 }
 
+TEST(Trimmed, TakesBlanksOffTheEnds) {
+  EXPECT_EQ(trimmed(" \ta b\t "), "a b");
+  EXPECT_EQ(trimmed("a"), "a");
+  EXPECT_EQ(trimmed(" \t"), "");
+  EXPECT_EQ(trimmed(""), "");
+}
+
+TEST(Counted, HasTheRightNumber) {
+  EXPECT_EQ(counted(1, "switch"), "1 switch");
+  EXPECT_EQ(counted(0, "switch"), "0 switches");
+  EXPECT_EQ(counted(2, "GPU"), "2 GPUs");
+}
+
 TEST(Split, KeepsEmptyPieces) {
   EXPECT_EQ(split("", '.').size(), 1U);
   EXPECT_EQ(split("a..b", '.'), (std::vector<std::string_view>{"a", "", "b"}));
