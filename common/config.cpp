@@ -160,12 +160,13 @@ ConfigDocument ConfigDocument::load(const std::string& path) {
 void ConfigDocument::set(std::string_view assignment) {
   const std::string place = fmt::format("--set {}", printable(assignment));
   const std::size_t equals = assignment.find('=');
-  if (equals == 0 || equals == std::string_view::npos) {
+  if (equals == std::string_view::npos) {
     throw Error(fmt::format("{}: no value given", place), "write --set path.of.key=value");
   }
   check_size(assignment.size(), place);
-  const std::string path(assignment.substr(0, equals));
-  const std::string value(assignment.substr(equals + 1));
+  // As in a file, blanks around the key and the value mean nothing.
+  const std::string path(trimmed(assignment.substr(0, equals)));
+  const std::string value(trimmed(assignment.substr(equals + 1)));
   const std::vector<std::string_view> parts = split(path, '.');
   for (const std::string_view part : parts) {
     if (part.empty() || parts.size() > 16) {

@@ -85,6 +85,8 @@ struct TextRule {
   bool may_be_empty = true;
   // Names of things: letters, digits, '-', '_' and '.', starting with a letter or digit, at most 64 bytes.
   bool identifier = false;
+  // An identifier that QEMU takes as the id of a device: a letter first, no '.', at most 32 bytes.
+  bool device_id = false;
   std::size_t maximum_bytes = 4096;
 };
 

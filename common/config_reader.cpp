@@ -47,7 +47,7 @@ bool satisfies(std::int64_t value, const IntegerRule& rule) {
 
 // Why `text` may not stand for this key; empty if it may.
 std::string objection(const std::string& text, const TextRule& rule) {
-  if (text.empty() && (!rule.may_be_empty || rule.identifier)) {
+  if (text.empty() && (!rule.may_be_empty || rule.identifier || rule.device_id)) {
     return "a text that is not empty";
   }
   if (text.size() > rule.maximum_bytes) {
@@ -58,10 +58,16 @@ std::string objection(const std::string& text, const TextRule& rule) {
       return "a text without control characters";
     }
   }
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto alphanumeric = [&](char c) { return letter(c) || (c >= '0' && c <= '9'); };
+  if (rule.device_id) {
+    bool good = text.size() <= 32 && letter(text[0]);
+    for (const char c : text) {
+      good = good && (alphanumeric(c) || c == '-' || c == '_');
+    }
+    return good ? "" : "a name of at most 32 letters, digits, '-' or '_', that starts with a letter";
+  }
   if (rule.identifier) {
-    const auto alphanumeric = [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    };
     bool good = text.size() <= 64 && alphanumeric(text[0]);
     for (const char c : text) {
       good = good && (alphanumeric(c) || c == '-' || c == '_' || c == '.');
@@ -75,7 +81,7 @@ std::string objection(const std::string& text, const TextRule& rule) {
 
 std::string time_text(Picoseconds value, TimeUnit unit) {
   return unit == TimeUnit::picoseconds ? fmt::format("{} ps", value.count)
-                                       : fmt::format("{:g} ns", static_cast<double>(value.count) / 1e3);
+                                       : fmt::format("{} ns", static_cast<double>(value.count) / 1e3);
 }
 
 }  // namespace

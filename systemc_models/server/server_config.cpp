@@ -153,18 +153,18 @@ void describe_device(ConfigVisitor& v, DeviceConfig& device) {
   v.text("slot", device.slot, {.may_be_empty = false, .maximum_bytes = 64},
          {"where: \"switchN.slotM\", or \"socketN.slotM\" at a root port; takes the place of what is there, or adds",
           "choice"});
-  v.text("name", device.name, {.identifier = true}, {"name of the endpoint, unique", "choice"});
+  v.text("name", device.name, {.device_id = true}, {"name of the endpoint, unique", "choice"});
   v.text("model", device.model, {.may_be_empty = false},
          {"\"gpu\", \"rnic\", or the path of a shared object with a model", "choice"});
   v.free_table("params", device.params, {"handed to the model as texts", "choice"});
 }
 
 void describe_guest(ConfigVisitor& v, GuestConfig& guest) {
-  v.text("name", guest.name, {.identifier = true}, {"name of the guest, unique", "choice"});
+  v.text("name", guest.name, {.device_id = true}, {"name of the guest, unique", "choice"});
   v.texts("devices", guest.devices, {.may_be_empty = false, .maximum_bytes = 64},
           {"endpoints it gets, by name, or \"all\"", "choice"});
-  v.integer("memory_mib", guest.memory_mib, up_to(128, 1 << 21), {"RAM, MiB", "choice"});
-  v.integer("cpus", guest.cpus, up_to(1, 64), {"virtual CPUs", "choice"});
+  v.integer("memory_mib", guest.memory_mib, up_to(256, 1 << 20), {"RAM, MiB", "choice"});
+  v.integer("cpus", guest.cpus, up_to(1, 8), {"virtual CPUs", "choice"});
   v.choice("firmware", guest.firmware, firmwares, {"firmware that starts it", "choice"});
   v.text("kernel", guest.kernel, {}, {"kernel image; empty: the demonstration kernel", "choice"});
   v.text("initrd", guest.initrd, {}, {"initial RAM disk; empty: the demonstration one, if kernel is empty", "choice"});

@@ -182,8 +182,11 @@ pcie::LinkSettings link_of(EndpointKind kind, const LinksConfig& links) {
 }
 
 std::string counts_text(const TopologyConfig& shape) {
-  return shape.switches == 0 ? "topology.rnics, topology.gpus or topology.sockets"
-                             : "topology.switches, topology.rnics_per_switch or topology.gpus_per_switch";
+  if (shape.switches == 0) {
+    return shape.sockets == 1 ? "topology.rnics or topology.gpus, or raise topology.sockets to 2"
+                              : "topology.rnics or topology.gpus";
+  }
+  return "topology.switches, topology.rnics_per_switch or topology.gpus_per_switch";
 }
 
 // Gives bus numbers, and makes the description.
@@ -362,6 +365,9 @@ void check_overrides(const ServerConfig& config, ConfigProblems& problems) {
     problems.add("gpu.bar_mib",
                  fmt::format("the BAR has {} MiB, the memory {}", config.gpu.bar_mib, config.gpu.memory_mib),
                  fmt::format("give at most gpu.memory_mib, or raise it to {}", config.gpu.bar_mib));
+  }
+  if (!config.record_file.empty() && config.record_file == config.trace_file) {
+    problems.add("record.file", "the same file as trace.file", "give each a file of its own");
   }
 }
 

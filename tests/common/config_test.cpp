@@ -267,7 +267,8 @@ TEST(ConfigOverrides, LaterOnesWin) {
 TEST(ConfigOverrides, ErrorsNameTheOption) {
   EXPECT_EQ(read("", {"main.count=99"}).error, "--set main.count=99: main.count: found 99");
   EXPECT_THAT(read("", {"main.count"}).error, HasSubstr("no value given"));
-  EXPECT_THAT(read("", {"=3"}).error, HasSubstr("no value given"));
+  EXPECT_THAT(read("", {"=3"}).error, HasSubstr("\"\" is not a key path"));
+  EXPECT_EQ(read("", {" main.count = 99"}).error, "--set  main.count = 99: main.count: found 99");
   EXPECT_THAT(read("", {"main..count=3"}).error, HasSubstr("is not a key path"));
   EXPECT_THAT(read("", {".=3"}).error, HasSubstr("is not a key path"));
   EXPECT_THAT(read("[main]\ncount = 3", {"main.count.x=3"}).error, HasSubstr("it has no key \"x\""));

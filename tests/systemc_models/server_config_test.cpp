@@ -165,6 +165,19 @@ TEST(ServerConfig, WrongValuesNameFileLineKeyAndRange) {
   EXPECT_THAT(error_of("[link.nic]\nwidth = 4"), HasSubstr("link.nic: unknown table | did you mean \"rnic\"?"));
 }
 
+// What a configuration may say of a guest, QEMU takes (qemu_bridge/launcher/qemu_command_line.cpp has the same limits).
+TEST(ServerConfig, GuestsAndDevicesAreOnesThatCanBeBooted) {
+  for (const char* name : {"1a", "a.b", "a b", "", "aaaaaaaaaabbbbbbbbbbccccccccccddd"}) {
+    const std::string quoted = std::string("name = \"") + name + "\"\n";
+    EXPECT_THAT(error_of("[[guest]]\n" + quoted), HasSubstr("server.toml:2: guest.0.name: found")) << name;
+    EXPECT_THAT(error_of("[[device]]\n" + quoted), HasSubstr("server.toml:2: device.0.name: found")) << name;
+  }
+  EXPECT_EQ(error_of("[[guest]]\nname = \"Left-1_b\"\ncpus = 8\nmemory_mib = 1048576\n"), "");
+  EXPECT_THAT(error_of("[[guest]]\ncpus = 9"), HasSubstr("guest.0.cpus: found 9 | give a whole number from 1 to 8"));
+  EXPECT_THAT(error_of("[[guest]]\nmemory_mib = 255"), HasSubstr("give a whole number from 256 to 1048576"));
+  EXPECT_THAT(error_of("[gpu]\nmemory_ns = 2000000"), HasSubstr("a time from 0 ns to 1000000 ns"));
+}
+
 TEST(ServerConfig, OriginsSayWhereAValueComesFrom) {
   ConfigOrigins origins;
   const std::vector<std::string> sets{"gpu.bar_mib=512"};

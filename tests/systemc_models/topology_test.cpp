@@ -141,6 +141,8 @@ TEST(Topology, LimitsOfBusesAndDevicesAreTheHardwares) {
   EXPECT_EQ(error_of({"topology.switches=8", "topology.gpus_per_switch=28"}), "");  // 125
   EXPECT_THAT(error_of({"topology.switches=0", "topology.rnics=33", "topology.gpus=31"}),
               HasSubstr("socket 0 needs 33 root ports | a root bus has 31"));
+  EXPECT_THAT(error_of({"topology.switches=0", "topology.sockets=1", "topology.gpus=30"}),
+              HasSubstr("or raise topology.sockets to 2"));
   EXPECT_THAT(error_of({"topology.switches=0", "topology.rnics=0", "topology.gpus=0"}),
               HasSubstr("a server without any endpoint"));
   EXPECT_THAT(error_of({"topology.rnics_per_switch=0", "topology.gpus_per_switch=0"}),
@@ -153,6 +155,11 @@ TEST(Topology, ErrorsNameWhereTheValueWasGiven) {
               HasSubstr("server.toml:2: switch.override.5: there is no switch 5 | use a number from 0 to 3"));
   EXPECT_THAT(error_of({}, "[gpu]\nmemory_mib = 128\nbar_mib = 256\n"),
               HasSubstr("server.toml:3: gpu.bar_mib: the BAR has 256 MiB, the memory 128"));
+}
+
+TEST(Topology, TraceAndRecordingAreTwoFiles) {
+  EXPECT_THAT(error_of({"trace.file=run", "record.file=run"}), HasSubstr("record.file: the same file as trace.file"));
+  EXPECT_EQ(error_of({"trace.file=run.trace", "record.file=run.rec"}), "");
 }
 
 TEST(Topology, OverridesChangeOneSwitch) {
