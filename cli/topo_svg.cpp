@@ -17,6 +17,7 @@ using models::Topology;
 // All in CSS pixels.
 constexpr int margin = 24;
 constexpr int title_height = 44;
+constexpr int heading_character = 14;  // at most, of 20 px bold DejaVu Sans but for m, w and capitals
 constexpr int column_width = 216;
 constexpr int column_gap = 20;
 constexpr int socket_gap = 72;
@@ -73,7 +74,9 @@ class Drawing {
       }
       x = draw_socket(socket, x, top) + socket_gap;
     }
-    const int width = x - socket_gap + margin;
+    // A narrow server may have a longer heading.
+    const int width =
+        std::max(x - socket_gap, margin + static_cast<int>(heading().size()) * heading_character) + margin;
     const int height = bottom_ + 44;
     legend(height - 20);
     return fmt::format(
@@ -95,7 +98,7 @@ class Drawing {
       gpus += endpoint.kind == models::EndpointKind::gpu ? 1 : 0;
     }
     const std::size_t others = topology_.endpoints.size() - rnics - gpus;
-    std::string words = fmt::format("{}: {} RNICs, {} GPUs", topology_.server_name, rnics, gpus);
+    std::string words = fmt::format("{}: {}, {}", topology_.server_name, counted(rnics, "RNIC"), counted(gpus, "GPU"));
     if (others != 0) {
       words += fmt::format(", {} plug-in", others);
     }
@@ -174,7 +177,7 @@ class Drawing {
     box(x, y, width, endpoint_height, fill_of(endpoint.kind), stroke_of(endpoint.kind));
     // The slot's own part, "slot2": the column says of what.
     const std::string slot = endpoint.slot.substr(endpoint.slot.find('.') + 1);
-    text(x + 10, y + 19, shortened(endpoint.name, 18), "name", "start");
+    text(x + 10, y + 19, shortened(endpoint.name, 16), "name", "start");
     text(x + 10, y + 36, fmt::format("{} · {} · {}", endpoint.bdf.text(), slot, link_short(endpoint.link)), "small",
          "start");
   }

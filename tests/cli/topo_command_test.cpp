@@ -79,12 +79,18 @@ TEST(TopoSvg, DrawsEveryComponentAndNothingElse) {
   }
 }
 
+TEST(TopoSvg, HeadingCountsInEnglish) {
+  EXPECT_THAT(topology_svg(topology({"topology.switches=1", "topology.gpus_per_switch=1"})),
+              HasSubstr(">server0: 1 RNIC, 1 GPU<"));
+}
+
 TEST(TopoSvg, TagsBalanceAndBoxesStayInside) {
   for (const std::vector<std::string>& sets :
        std::vector<std::vector<std::string>>{{},
                                              {"topology.switches=0"},
                                              {"topology.switches=8"},
                                              {"topology.sockets=1", "topology.switches=1"},
+                                             {"topology.sockets=1", "topology.switches=1", "server.name=a_long_name"},
                                              {"topology.switches=2", "topology.gpus_per_switch=31"}}) {
     const std::string svg = topology_svg(topology(sets));
     EXPECT_EQ(count(svg, "<text"), count(svg, "</text>"));
@@ -95,6 +101,10 @@ TEST(TopoSvg, TagsBalanceAndBoxesStayInside) {
     const int width = std::stoi(size[1]);
     const int height = std::stoi(size[2]);
     const std::regex box("<rect x=\"(\\d+)\" y=\"(\\d+)\" width=\"(\\d+)\" height=\"(\\d+)\"");
+    // Characters of the heading's font are 11 to 16 px wide.
+    std::smatch heading;
+    ASSERT_TRUE(std::regex_search(svg, heading, std::regex("class=\"title\">([^<]*)<")));
+    EXPECT_LE(24 + 12 * heading[1].length(), width) << heading[1];
     int boxes = 0;
     for (std::sregex_iterator i(svg.begin(), svg.end(), box), end; i != end; ++i, ++boxes) {
       EXPECT_LE(std::stoi((*i)[1]) + std::stoi((*i)[3]), width);
