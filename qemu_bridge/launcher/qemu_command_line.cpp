@@ -180,7 +180,7 @@ void add_connections(Arguments& args, const GuestSpec& spec, const GuestPaths& p
                         fmt::format(",logfile={},logappend=off", escape_commas(paths.console_log)));
   args.option("-serial", "chardev:console");
   args.listening_socket("qmp", paths.qmp_socket);
-  args.option("-mon", "chardev=qmp,mode=control");
+  args.option("-qmp", "chardev:qmp");  // QEMU 11.1 warns of -mon
   if (spec.gdb) {
     args.listening_socket("gdb", paths.gdb_socket);
     args.option("-gdb", "chardev:gdb");

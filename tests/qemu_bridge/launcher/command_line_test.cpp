@@ -60,8 +60,8 @@ TEST(QemuArguments, TheSmallestGuestIsExactlyThis) {
                   "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off", "-no-reboot", "-kernel", "/k/vmlinuz",
                   "-append", "console=ttyS0 panic=-1 no_timer_check", "-chardev",
                   "socket,id=console,path=/r/g.console,server=on,wait=off,logfile=/r/g.log,logappend=off", "-serial",
-                  "chardev:console", "-chardev", "socket,id=qmp,path=/r/g.qmp,server=on,wait=off", "-mon",
-                  "chardev=qmp,mode=control"));
+                  "chardev:console", "-chardev", "socket,id=qmp,path=/r/g.qmp,server=on,wait=off", "-qmp",
+                  "chardev:qmp"));
 }
 
 TEST(QemuArguments, SwitchedTopologyIsExactlyThis) {
