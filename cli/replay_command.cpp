@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/replayer.h"
 #include "common/error.h"
 
@@ -22,6 +23,9 @@ struct Options {
 };
 
 void replay(const Options& options) {
+  if (!options.trace.empty()) {
+    require_other_file(options.trace, options.file);
+  }
   Replayer replayer(options.file);
   if (!options.trace.empty()) {
     replayer.write_trace(options.trace);
@@ -60,7 +64,7 @@ void add_replay_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("replay", "Repeat a recorded run without its guest and compare the trace hash");
-  command->add_option("file", options->file, "Recording, as record.file of the configuration named it")->required();
+  command->add_option("FILE", options->file, "Recording, as record.file of the configuration named it")->required();
   command->add_option("--trace", options->trace, "Write the replay's trace to this file");
   command->add_flag("--json", options->json, "Print the result as JSON");
   command->callback([options] { replay(*options); });

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/config_options.h"
+#include "cli/output.h"
 #include "common/text.h"
 #include "systemc_models/server/topology.h"
 
@@ -33,9 +34,9 @@ std::string endpoint_text(const Topology::Endpoint& endpoint) {
 }  // namespace
 
 std::string topology_text(const Topology& topology) {
-  std::string out = fmt::format("{}: {}, {}, {}\n", topology.server_name, counted(topology.sockets.size(), "socket"),
-                                counted(topology.switches.size(), "switch"),
-                                counted(topology.endpoints.size(), "endpoint"));
+  std::string out =
+      fmt::format("{}: {}, {}, {}\n", topology.server_name, counted(topology.sockets.size(), "socket"),
+                  counted(topology.switches.size(), "switch"), counted(topology.endpoints.size(), "endpoint"));
   for (const Topology::Socket& socket : topology.sockets) {
     out += fmt::format("socket{}: NUMA node {}, root bus {:02x} (buses {:02x}-{:02x})\n", socket.index,
                        socket.numa_node, socket.root_bus, socket.root_bus, socket.last_bus);
@@ -143,6 +144,9 @@ void write_file(const std::string& path, const std::string& text) {
     }
   }
   if (!good) {
+    if (file != nullptr) {
+      discard_file(path);
+    }
     throw Error(fmt::format("{}: cannot write: {}", path, std::strerror(reason)), "check the path and free space");
   }
 }
@@ -156,6 +160,7 @@ void topo(const Options& options) {
   if (options.output.empty() || options.output == "-") {
     fmt::print("{}", text);
   } else {
+    require_other_file(options.output, options.config.file);
     write_file(options.output, text);
   }
 }
@@ -167,7 +172,7 @@ void add_topo_command(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   add_config_options(*command, options->config, true);
   command->add_option("--format", options->format, "text, json or svg")->check(CLI::IsMember({"text", "json", "svg"}));
-  command->add_flag("--json", options->json, "the same as --format json");
+  command->add_flag("--json", options->json, "the same as --format json")->excludes("--format");
   command->add_option("-o,--output", options->output, "file to write instead of the terminal");
   command->callback([options] { topo(*options); });
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "cli/output.h"
 #include "common/error.h"
 #include "common/text.h"
 #include "common/units.h"
@@ -151,7 +153,24 @@ void summary(const Options& options) {
   complain_if_truncated(s.truncated, options.file, s.records);
 }
 
-bool wanted(const Options& options, const TraceReader& reader, const TraceRecord& record) {
+// Which of the asked-for names the trace has at all: a misspelt one would show nothing, without a word.
+struct NamesSeen {
+  bool link = false;
+  bool function = false;
+};
+
+bool wanted(const Options& options, const TraceReader& reader, const TraceRecord& record, NamesSeen& seen) {
+  const auto has = [](const std::string& name, const std::string& piece) {
+    return name.find(piece) != std::string::npos;
+  };
+  const bool on_link = options.link.empty() || has(reader.link_name(record), options.link);
+  const bool of_function = options.function.empty() || has(reader.function_name(record.requester), options.function) ||
+                           has(reader.function_name(record.completer), options.function);
+  seen.link = seen.link || on_link;
+  seen.function = seen.function || of_function;
+  if (!on_link || !of_function) {
+    return false;
+  }
   if (!options.types.empty()) {
     bool found = false;
     for (const std::string& type : options.types) {
@@ -161,13 +180,6 @@ bool wanted(const Options& options, const TraceReader& reader, const TraceRecord
       return false;
     }
   }
-  if (!options.link.empty() && reader.link_name(record).find(options.link) == std::string::npos) {
-    return false;
-  }
-  if (!options.function.empty() && reader.function_name(record.requester).find(options.function) == std::string::npos &&
-      reader.function_name(record.completer).find(options.function) == std::string::npos) {
-    return false;
-  }
   const double start_us = static_cast<double>(record.start) / 1e6;
   return start_us >= options.from_us && (options.to_us < 0 || start_us <= options.to_us);
 }
@@ -176,8 +188,12 @@ void show(const Options& options) {
   TraceReader reader(options.file);
   TraceRecord record;
   std::uint64_t shown = 0;
+  NamesSeen seen;
+  if (options.to_us >= 0 && options.to_us < options.from_us) {
+    throw Error(fmt::format("--to-us {} is before --from-us {}", options.to_us, options.from_us), "exchange them");
+  }
   while (reader.next(record)) {
-    if (!wanted(options, reader, record)) {
+    if (!wanted(options, reader, record, seen)) {
       continue;
     }
     if (options.limit != 0 && shown == options.limit) {
@@ -187,6 +203,14 @@ void show(const Options& options) {
     fmt::print("{}\n", pcie::record_text(reader, record));
   }
   complain_if_truncated(reader.truncated(), options.file, reader.count());
+  if (!seen.link && reader.count() != 0) {
+    throw Error(fmt::format("{}: no link's name contains \"{}\"", options.file, options.link),
+                "`orrery trace summary` lists the links");
+  }
+  if (!seen.function && reader.count() != 0) {
+    throw Error(fmt::format("{}: no function's name or number contains \"{}\"", options.file, options.function),
+                "names are as `orrery topo` prints them");
+  }
 }
 
 // A file, or stdout for "-". The first error is kept.
@@ -225,6 +249,9 @@ class FileSink final : public pcie::TextSink {
 
  private:
   [[noreturn]] void fail(int error) const {
+    if (file_ != nullptr && owned_) {
+      discard_file(path_);
+    }
     throw Error(fmt::format("{}: cannot write the trace: {}", path_, std::strerror(error)),
                 "check the path, its permissions and free space");
   }
@@ -248,6 +275,7 @@ void run_export(const Options& options) {
 }  // namespace
 
 std::uint64_t export_trace(const std::string& trace_file, const std::string& json_file) {
+  require_other_file(json_file, trace_file);
   TraceReader reader(trace_file);
   FileSink sink(json_file);
   const std::uint64_t records = pcie::export_chrome_json(reader, sink);
@@ -281,7 +309,8 @@ void add_trace_command(CLI::App& app) {
                            "only TLPs of a requester or completer whose name or number contains this");
   show_command->add_option("--from-us", options->from_us, "only from this simulated time on, microseconds");
   show_command->add_option("--to-us", options->to_us, "only up to this simulated time, microseconds");
-  show_command->add_option("--limit", options->limit, "stop after this many; 0: all")->check(CLI::NonNegativeNumber);
+  show_command->add_option("--limit", options->limit, "stop after this many; 0: all")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()));
   show_command->callback([options] { show(*options); });
 
   CLI::App* export_command = trace->add_subcommand("export", "write it as Chrome JSON for Perfetto");

@@ -190,7 +190,11 @@ std::size_t BlockFileReader::read(std::span<std::byte> into) {
 void BlockFileReader::read_header() {
   std::array<std::byte, header_bytes> header{};
   if (read(header) != header.size() || std::memcmp(header.data(), format_.magic.data(), format_.magic.size()) != 0) {
-    throw Error(fmt::format("{}: not an Orrery {}", name_, format_.what),
+    const std::string_view magic(reinterpret_cast<const char*>(header.data()), format_.magic.size());
+    const char* other = magic == "ORRTRACE"   ? "; it is a trace: see `orrery trace`"
+                        : magic == "ORRRECRD" ? "; it is a recording: see `orrery replay`"
+                                              : "";
+    throw Error(fmt::format("{}: not an Orrery {}{}", name_, format_.what, other),
                 fmt::format("give a file that Orrery wrote as a {}", format_.what));
   }
   ByteReader rest(std::span<const std::byte>(header).subspan(format_.magic.size()));
