@@ -161,6 +161,36 @@ FileDescriptor bound_socket(std::uint16_t port) {
   return socket;
 }
 
+// QEMU says of any other file "could not load kernel …: No such file or directory".
+void require_kernel(const std::string& path) {
+  const FileDescriptor file = open_regular(path, "kernel");
+  std::string head(0x206, '\0');
+  std::size_t got = 0;
+  while (got < head.size()) {
+    const std::size_t more = read_some(file.get(), head.data() + got, head.size() - got, path);
+    if (more == 0) {
+      break;
+    }
+    got += more;
+  }
+  // Linux's boot protocol (Documentation/arch/x86/boot.rst): "HdrS" at 0x202. QEMU also starts ELF files (PVH,
+  // multiboot).
+  const std::string_view bytes = std::string_view(head).substr(0, got);
+  if (!bytes.starts_with("\x7f"
+                         "ELF"sv) &&
+      (got < head.size() || bytes.substr(0x202, 4) != "HdrS"sv)) {
+    throw Error(fmt::format("kernel {} is {}", path, got == 0 ? "empty" : "neither a bzImage nor an ELF file"),
+                "give a Linux kernel, such as /boot/vmlinuz-*, or the name of one that set-up fetched");
+  }
+}
+
+void refuse_directory(const std::string& name, std::string_view what) {
+  std::error_code ignored;
+  if (fs::is_directory(name, ignored)) {
+    throw Error(fmt::format("{} {} is a directory, not a file", what, name));
+  }
+}
+
 }  // namespace
 
 std::string probe_disk_format(const std::string& path) {
@@ -237,12 +267,13 @@ std::vector<std::string> GuestAssets::kernels() const {
 
 std::string GuestAssets::kernel(const std::string& name) const {
   if (is_path(name)) {
-    open_regular(name, "kernel");
+    require_kernel(name);
     return name;
   }
   const fs::path file = cache_ / "kernels" / name / "vmlinuz";
   std::error_code ignored;
   if (name.empty() || !fs::is_regular_file(file, ignored)) {
+    refuse_directory(name, "kernel");
     const std::vector<std::string> there = kernels();
     throw Error(
         fmt::format("guest kernel '{}': no file {}", name, file.string()),
@@ -276,6 +307,7 @@ std::string GuestAssets::disk(const std::string& name) const {
   const fs::path file = cache_ / "images/disk" / (name + ".qcow2");
   std::error_code ignored;
   if (name.empty() || !fs::is_regular_file(file, ignored)) {
+    refuse_directory(name, "disk image");
     throw Error(fmt::format("disk image '{}': no file {}", name, file.string()),
                 "run ./dev setup, which makes the root disk, or give the path of an image");
   }

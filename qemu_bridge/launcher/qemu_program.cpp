@@ -10,6 +10,8 @@
 #include <tuple>
 
 #include "common/error.h"
+#include "common/stop_signals.h"
+#include "common/text.h"
 #include "qemu_bridge/launcher/child_process.h"
 #include "qemu_bridge/launcher/system_text.h"
 
@@ -57,12 +59,19 @@ QemuInstallation complete(const std::string& program, const fs::path& cache) {
   return qemu;
 }
 
+// The first line of a program's output, for a message.
+std::string printable_line(const std::string& output) {
+  const std::string line = output.substr(0, output.find('\n'));
+  return line.empty() ? "(nothing)" : orrery::printable(line);
+}
+
 // Throws unless it is a QEMU that is new enough.
 void require_new_enough(const std::string& program, std::string_view named_by, std::chrono::milliseconds limit) {
-  const std::optional<QemuVersion> version = qemu_version(program, limit);
+  std::string why;
+  const std::optional<QemuVersion> version = qemu_version(program, limit, &why);
   if (!version) {
     throw Error(
-        fmt::format("{} ({}) doesn't say a QEMU version", program, named_by),
+        fmt::format("{} ({}) doesn't say a QEMU version: {}", program, named_by, why),
         fmt::format("name a qemu-system-x86_64 of version {} or newer, or run ./dev setup", least_qemu_version.text()));
   }
   if (*version < least_qemu_version) {
@@ -118,31 +127,46 @@ RunResult run_program(const std::string& program, const std::vector<std::string>
       child.kill();
     }
   });
-  io.run();
+  // In short turns: Ctrl-C must not wait for a program that hangs.
+  while (!io.stopped()) {
+    io.run_for(std::chrono::milliseconds(100));
+    throw_if_stopped();
+  }
   result.output = child.output_tail();
   return result;
 }
 
-std::optional<QemuVersion> qemu_version(const std::string& program, std::chrono::milliseconds time_limit) {
+std::optional<QemuVersion> qemu_version(const std::string& program, std::chrono::milliseconds time_limit,
+                                        std::string* why_not) {
+  std::string ignored;
+  std::string& why = why_not == nullptr ? ignored : *why_not;
   RunResult result;
   try {
     result = run_program(program, {"--version"}, time_limit);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    throw_if_stopped();
+    why = error.what();
     return std::nullopt;
   }
   constexpr std::string_view before = "QEMU emulator version ";
   const auto at = result.output.find(before);
-  if (result.status != 0 || at == std::string::npos) {
-    return std::nullopt;
+  if (result.timed_out) {
+    why = fmt::format("`{} --version` doesn't end within {} s", program, time_limit.count() / 1000);
+  } else if (result.status != 0) {
+    why = fmt::format("`{} --version` fails: {}", program, printable_line(result.output));
+  } else if (at == std::string::npos) {
+    why = fmt::format("`{} --version` prints: {}", program, printable_line(result.output));
+  } else {
+    QemuVersion version;
+    char dot1 = 0;
+    char dot2 = 0;
+    std::istringstream text(result.output.substr(at + before.size()));
+    if ((text >> version.major >> dot1 >> version.minor >> dot2 >> version.micro) && dot1 == '.' && dot2 == '.') {
+      return version;
+    }
+    why = fmt::format("`{} --version` prints: {}", program, printable_line(result.output));
   }
-  QemuVersion version;
-  char dot1 = 0;
-  char dot2 = 0;
-  std::istringstream text(result.output.substr(at + before.size()));
-  if (!(text >> version.major >> dot1 >> version.minor >> dot2 >> version.micro) || dot1 != '.' || dot2 != '.') {
-    return std::nullopt;
-  }
-  return version;
+  return std::nullopt;
 }
 
 QemuInstallation find_qemu(const DiscoveryEnvironment& environment) {

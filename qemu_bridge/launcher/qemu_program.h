@@ -39,8 +39,10 @@ struct DiscoveryEnvironment {
 // Throws Error that names the version found, the version needed and `./dev setup`.
 [[nodiscard]] QemuInstallation find_qemu(const DiscoveryEnvironment& environment = DiscoveryEnvironment::of_process());
 
-// Runs `program --version`; nothing if it can't be run, says something else, or doesn't end in time.
-[[nodiscard]] std::optional<QemuVersion> qemu_version(const std::string& program, std::chrono::milliseconds time_limit);
+// Runs `program --version`; nothing, and the reason in `why_not`, if it can't be run, says something else, or doesn't
+// end in time. Throws Error only when the user has interrupted it.
+[[nodiscard]] std::optional<QemuVersion> qemu_version(const std::string& program, std::chrono::milliseconds time_limit,
+                                                      std::string* why_not = nullptr);
 
 struct RunResult {
   std::optional<int> status;  // exit status; nothing: killed by a signal, or by the time limit

@@ -317,7 +317,8 @@ TEST_F(FindQemu, WhatIsNoQemuIsRefused) {
   for (const char* script :
        {"exit 0", "echo QEMU emulator version eleven", "echo QEMU emulator version 11.1.3; exit 1"}) {
     e.orrery_qemu = put("own", std::string("#!/bin/sh\n") + script + "\n", true);
-    EXPECT_THAT(error_of([&] { static_cast<void>(find_qemu(e)); }), HasSubstr("doesn't say a QEMU version")) << script;
+    EXPECT_THAT(error_of([&] { static_cast<void>(find_qemu(e)); }), HasSubstr("doesn't say a QEMU version: `"))
+        << script;
   }
   e.orrery_qemu = put("own", "#!/bin/sh\nexec sleep 100\n", true);
   e.time_limit = 100ms;
@@ -400,9 +401,16 @@ TEST_F(FilesTest, APortInUseIsSaid) {
   ::close(taken);
 }
 
+// As much of a bzImage as tells one: Linux's Documentation/arch/x86/boot.rst, "HdrS" at 0x202.
+std::string bzimage_head() {
+  std::string head(0x1000, '\0');
+  head.replace(0x202, 4, "HdrS");
+  return head;
+}
+
 TEST_F(FilesTest, AssetsComeFromTheCacheOrAPath) {
   const GuestAssets assets(directory);
-  const std::string kernel = put("kernels/6.1-cloud/vmlinuz", "x");
+  const std::string kernel = put("kernels/6.1-cloud/vmlinuz", bzimage_head());
   put("kernels/6.1-cloud/release", "6.1.0-99-cloud-amd64\n");
   put("kernels/half/config", "x");
   const std::string initrd = put("images/6.1-cloud/initrd", "x");
@@ -427,6 +435,19 @@ TEST_F(FilesTest, MissingAssetsNameThePathAndTheCommand) {
   EXPECT_THAT(error_of([&] { static_cast<void>(assets.kernel("/nonexistent/bzImage")); }),
               HasSubstr("/nonexistent/bzImage"));
   EXPECT_THAT(error_of([&] { static_cast<void>(assets.kernel("")); }), HasSubstr("guest kernel ''"));
+}
+
+TEST_F(FilesTest, WhatIsNoKernelIsSaidBeforeQemuIsAsked) {
+  const GuestAssets assets(directory);
+  const auto error = [&](const std::string& path) { return error_of([&] { static_cast<void>(assets.kernel(path)); }); };
+  EXPECT_THAT(error(put("empty", "")), HasSubstr("empty is empty | give a Linux kernel"));
+  EXPECT_THAT(error(put("short", "HdrS")), HasSubstr("short is neither a bzImage nor an ELF file"));
+  EXPECT_THAT(error(put("text", std::string(4096, 'x'))), HasSubstr("neither a bzImage nor an ELF file"));
+  EXPECT_THAT(error(directory.string()), HasSubstr("is a directory, not a file"));
+  const std::string elf = put("vmlinux",
+                              "\x7f"
+                              "ELF and so on");
+  EXPECT_EQ(assets.kernel(elf), elf);
 }
 
 }  // namespace
