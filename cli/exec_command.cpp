@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "common/error.h"
 #include "qemu_bridge/launcher/guest_agent.h"
 #include "qemu_bridge/launcher/run_directory.h"
@@ -58,10 +59,10 @@ int exec(const Options& options) {
     fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return result->exit_code;
   }
-  std::fwrite(result->output.data(), 1, result->output.size(), stdout);
+  write_output(result->output);
   std::fwrite(result->errors.data(), 1, result->errors.size(), stderr);
   if (result->output_truncated || result->errors_truncated) {
-    fmt::print(stderr, "orrery: the guest agent kept only part of the output\n");
+    note("orrery: the guest's agent keeps 16 MiB of the output; the rest is lost. Write it to a file in a --share");
   }
   return result->exit_code;
 }

@@ -92,6 +92,7 @@ struct Launch {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::signal(SIGPIPE, SIG_DFL);
+  ::signal(SIGXFSZ, SIG_DFL);
   ::signal(SIGINT, SIG_DFL);
   ::umask(077);
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
