@@ -1,9 +1,10 @@
 #include "cli/boot_command.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -14,7 +15,6 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <nlohmann/json.hpp>
 
@@ -22,10 +22,14 @@
 #include "cli/config_options.h"
 #include "cli/console_stream.h"
 #include "cli/guest_run.h"
+#include "cli/output.h"
 #include "cli/run_files.h"
 #include "cli/server_host.h"
 #include "cli/server_relays.h"
+#include "cli/stop_watch.h"
 #include "common/error.h"
+#include "common/stop_signals.h"
+#include "qemu_bridge/file_descriptor.h"
 #include "qemu_bridge/launcher/run_directory.h"
 
 namespace orrery::cli {
@@ -84,8 +88,7 @@ class ServerWatch {
     const std::optional<ServerIdentity> now = running_server(directory_);
     if (!now && !lost_) {
       lost_ = true;
-      fmt::print(stderr, "orrery: the server in {} has gone; when it is back its guests will be started anew\n",
-                 directory_.string());
+      note("orrery: the server in {} has gone; when it is back its guests will be started anew", directory_.string());
     }
     if (now && *now != known_) {
       known_ = *now;
@@ -93,7 +96,7 @@ class ServerWatch {
       for (const auto& guest : guests_) {
         if (!guest->end()) {
           guest->restart();
-          fmt::print(stderr, "orrery: {}: started anew\n", guest->name());
+          note("orrery: {}: started anew", guest->name());
         }
       }
     }
@@ -104,6 +107,31 @@ class ServerWatch {
   const std::vector<std::unique_ptr<GuestRun>>& guests_;
   ServerIdentity known_;
   bool lost_ = false;
+};
+
+// The folders of a server's guests, held for one launcher. A socket serves one client at a time: the QEMU of a second
+// launcher would wait for it, for ever and without a word.
+class ServedGuests {
+ public:
+  // Throws Error if another launcher has the guest, or the server has another configuration.
+  void hold(const std::filesystem::path& directory, const models::GuestConfig& guest) {
+    const std::filesystem::path folder = directory / guest.name;
+    bridge::FileDescriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+      throw Error(fmt::format("{} of the server in {} is run by another `orrery boot`", guest.name, directory.string()),
+                  "end that one, or start a server in another directory");
+    }
+    for (const std::string& device : guest.devices) {
+      if (!std::filesystem::exists(folder / (device + ".sock"))) {
+        throw Error(fmt::format("the server in {} has no {} for {}", directory.string(), device, guest.name),
+                    "give the same --config and --set to `orrery boot` as to `orrery serve`");
+      }
+    }
+    locks_.push_back(std::move(lock));
+  }
+
+ private:
+  std::vector<bridge::FileDescriptor> locks_;
 };
 
 // The exit status that one of our own images reports for orrery.run=; none if the guest ran no such thing.
@@ -136,18 +164,17 @@ void print_started(const Options& options, const bridge::RunDirectory& run,
     fmt::print("{}\n", nlohmann::ordered_json{{"guests", all}}.dump());
   } else {
     for (const auto& guest : guests) {
-      fmt::print(stderr, "orrery: {}: {} CPUs, {} MiB, {}\n", guest->name(), guest->guest().spec.cpus,
-                 guest->guest().spec.memory_mib,
-                 guest->guest().accelerator_note.empty() ? "KVM" : guest->guest().accelerator_note);
-      fmt::print(stderr, "orrery: {}: console {}; gdb {}\n", guest->name(), guest->guest().paths.console_log,
-                 guest->guest().paths.gdb_socket);
+      note("orrery: {}: {} CPUs, {} MiB, {}", guest->name(), guest->guest().spec.cpus, guest->guest().spec.memory_mib,
+           guest->guest().accelerator_note.empty() ? "KVM" : guest->guest().accelerator_note);
+      note("orrery: {}: console {}; gdb {}", guest->name(), guest->guest().paths.console_log,
+           guest->guest().paths.gdb_socket);
       if (guest->guest().spec.ssh_port != 0) {
-        fmt::print(stderr, "orrery: {}: ssh -p {} root@127.0.0.1\n", guest->name(), guest->guest().spec.ssh_port);
+        note("orrery: {}: ssh -p {} root@127.0.0.1", guest->name(), guest->guest().spec.ssh_port);
       }
-      fmt::print(stderr, "orrery: {0}: run commands with: orrery exec {0} -- CMD\n", guest->name());
+      note("orrery: {0}: run commands with: orrery exec {0} -- CMD", guest->name());
     }
   }
-  std::fflush(stdout);
+  flush_output();
 }
 
 int boot(const Options& options) {
@@ -160,6 +187,17 @@ int boot(const Options& options) {
       throw Error("no guest named " + options.only + " in the configuration", "see: orrery config show");
     }
   }
+  ServedGuests served;
+  if (!options.server.empty()) {
+    if (!running_server(options.server)) {
+      throw Error(fmt::format("no server is running in {}", options.server),
+                  "start it: orrery serve --directory " + options.server);
+    }
+    for (const models::GuestConfig& guest : configured) {
+      served.hold(options.server, guest);
+    }
+  }
+  const StopSignals stop_signals;
   const bridge::RunDirectory run(options.run);
 
   std::unique_ptr<ServerHost> host;
@@ -199,30 +237,24 @@ int boot(const Options& options) {
   }
   print_started(options, run, guests);
 
-  std::vector<std::string> failures;
+  bool stopping = false;
   for (const auto& guest : guests) {
-    guest->qemu().connect_monitor(monitor_limit, [&failures](const std::string& failure) {
-      if (!failure.empty()) {
-        failures.push_back(failure);
+    guest->qemu().connect_monitor(monitor_limit, [&stopping, name = guest->name()](const std::string& failure) {
+      if (!failure.empty() && !stopping) {
+        note("orrery: {}: QEMU's monitor can't be used, so the guest can't be powered off in order: {}", name, failure);
       }
     });
   }
-  bool stopping = false;
   const auto stop_all = [&] {
+    if (!stopping) {
+      note("orrery: powering off; once more ends it at once");
+    }
     for (const auto& guest : guests) {
       guest->qemu().stop(stopping ? std::chrono::milliseconds(0) : power_off_grace);
     }
     stopping = true;
   };
-  boost::asio::signal_set signals(io, SIGINT, SIGTERM, SIGHUP);
-  std::function<void(const boost::system::error_code&, int)> on_signal = [&](const boost::system::error_code& error,
-                                                                             int /*signal*/) {
-    if (!error) {
-      stop_all();
-      signals.async_wait(on_signal);
-    }
-  };
-  signals.async_wait(on_signal);
+  const StopWatch stop_watch(io, stop_signals, stop_all);
   std::optional<ConsoleStream> console;
   if (guests.size() == 1 && !options.no_console && !options.json) {
     console.emplace(io, guests.front()->guest().paths.console_socket, isatty(STDIN_FILENO) != 0, stop_all);
@@ -240,18 +272,29 @@ int boot(const Options& options) {
   }
   console.reset();
   int status = 0;
+  std::optional<Error> failure;  // the first; thrown once trace and recording are complete
   for (const auto& guest : guests) {
-    if (!stopping) {
-      guest->require_orderly_end();
+    const std::optional<int> reported = reported_status(guest->guest().paths.console_log);
+    try {
+      if (!stopping) {
+        guest->require_orderly_end(reported.has_value());
+      } else if (!reported && guest->was_to_report()) {
+        throw Error(guest->name() + ": powered off before it reported the exit status of its program");
+      }
+    } catch (const Error& error) {
+      failure = failure.value_or(error);
     }
-    status = std::max(status, reported_status(guest->guest().paths.console_log).value_or(0));
+    status = std::max(status, reported.value_or(0));
   }
   guests.clear();
   if (host != nullptr) {
     host->close();
     if (host->trace() != nullptr && !options.json) {
-      fmt::print(stderr, "orrery: trace hash {:016x} over {} TLPs\n", host->trace()->hash(), host->trace()->count());
+      note("orrery: trace hash {:016x} over {} TLPs", host->trace()->hash(), host->trace()->count());
     }
+  }
+  if (failure) {
+    throw Error(*failure);
   }
   return status;
 }

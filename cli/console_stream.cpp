@@ -5,12 +5,14 @@
 
 #include <array>
 #include <chrono>
-#include <cstdio>
+#include <string_view>
 
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
+
+#include "cli/output.h"
 
 namespace orrery::cli {
 
@@ -67,8 +69,7 @@ class ConsoleStream::State : public std::enable_shared_from_this<State> {
   void read_console() {
     socket_.async_read_some(boost::asio::buffer(from_guest_),
                             [self = shared_from_this()](const boost::system::error_code& error, std::size_t bytes) {
-                              std::fwrite(self->from_guest_.data(), 1, bytes, stdout);
-                              std::fflush(stdout);
+                              write_output(std::string_view(self->from_guest_.data(), bytes));
                               if (!error && !self->stopped_) {
                                 self->read_console();
                               }
@@ -83,7 +84,8 @@ class ConsoleStream::State : public std::enable_shared_from_this<State> {
                              }
                              for (std::size_t i = 0; i < bytes; ++i) {
                                if (self->raw_ && self->typed_[i] == leave_key) {
-                                 self->leave_();
+                                 self->leave_();  // the second time ends the guest at once, so read on
+                                 self->read_input();
                                  return;
                                }
                              }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -12,14 +11,15 @@
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/guest_report.h"
 #include "cli/guest_run.h"
+#include "cli/output.h"
 #include "cli/server_host.h"
+#include "cli/stop_watch.h"
 #include "common/error.h"
 #include "common/text.h"
 #include "qemu_bridge/launcher/guest_agent.h"
@@ -72,6 +72,7 @@ class Demo {
   explicit Demo(const Options& options) : options_(options), begin_(Clock::now()) {}
 
   int run() {
+    const StopSignals stop_signals;
     models::ServerConfig config = load(options_.config).config;
     config.time_mode = models::TimeMode::timed;
     const models::Topology topology = models::Topology::from(config);
@@ -86,8 +87,7 @@ class Demo {
     }
     ServerHost host(config, {run.path(), false});
     host_ = &host;
-    boost::asio::signal_set signals(host.io(), SIGINT, SIGTERM);
-    signals.async_wait([&](const boost::system::error_code& error, int /*signal*/) { interrupted_ = !error; });
+    const StopWatch stop_watch(host.io(), stop_signals, [this] { interrupted_ = true; });
 
     GuestRun the_guest(host.io(), run,
                        prepare_guest(run, topology, config, guest, options_.guest,
@@ -139,7 +139,7 @@ class Demo {
   void step(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
     if (!options_.json) {
       fmt::print("[{:5.1f} s] {}\n", seconds(), fmt::format(format, std::forward<Arguments>(arguments)...));
-      std::fflush(stdout);
+      flush_output();
     }
   }
 

@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
 
@@ -64,8 +66,14 @@ void add_guest_options(CLI::App& command, GuestOptions& options) {
   command.add_option("--ssh-key", options.ssh_key, "Public key to let in (default: ~/.ssh/id_*.pub)")
       ->check(CLI::ExistingFile);
   command.add_flag("--no-network", options.no_network, "No network device");
-  command.add_option("--append", options.append, "Words to add to the kernel's command line");
-  command.add_option("--qemu", options.qemu_arguments, "One more argument for QEMU (repeatable)");
+  command.add_option("--append", options.append, "Words to add to the kernel's command line (repeatable)")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  command.add_option("--qemu", options.qemu_arguments, "One more argument for QEMU (repeatable)")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
 }
 
 bridge::GuestTopology guest_topology(const models::Topology& topology, const models::ServerConfig& config,
@@ -135,13 +143,17 @@ PreparedGuest prepare_guest(const bridge::RunDirectory& run, const models::Topol
   if (kernel.empty() && (disk.empty() || disk == bridge::GuestAssets::default_disk)) {
     kernel = bridge::GuestAssets::default_kernel;
   }
+  if (kernel.empty() && !initrd.empty()) {
+    throw Error(fmt::format("initrd {} without a kernel: {} boots by itself", initrd, disk),
+                "give the kernel too (--kernel), or leave the initrd out");
+  }
   if (!kernel.empty()) {
+    spec.kernel = assets.kernel(kernel);
     if (initrd.empty()) {
       initrd = assets.initrd(kernel);
     } else if (access(initrd.c_str(), R_OK) != 0) {
-      throw Error(fmt::format("initrd {} can't be read", initrd), "name an existing file");
+      throw Error(fmt::format("initrd {} can't be read: {}", initrd, std::strerror(errno)), "name an existing file");
     }
-    spec.kernel = assets.kernel(kernel);
     spec.initrd = run.file(guest.name + ".initrd");
     bridge::join_initrds({initrd, guest_programs_archive()}, spec.initrd);
   }
@@ -155,9 +167,11 @@ PreparedGuest prepare_guest(const bridge::RunDirectory& run, const models::Topol
       spec.kernel_arguments.emplace_back("orrery.root=/dev/vda");
     }
   }
-  for (const std::string& words : {guest.command_line, options.append}) {
-    if (!words.empty()) {
-      spec.kernel_arguments.push_back(words);
+  std::vector<std::string> words = options.append;
+  words.insert(words.begin(), guest.command_line);
+  for (const std::string& some : words) {
+    if (!some.empty()) {
+      spec.kernel_arguments.push_back(some);
     }
   }
   if (!options.share.empty()) {
@@ -228,10 +242,27 @@ GuestRun::~GuestRun() {
   run_.remove_guest(name());
 }
 
-void GuestRun::require_orderly_end() {
-  if (end_ && !end_->in_order) {
-    throw Error(end_->sentence, qemu_ != nullptr ? qemu_->console().excerpt() : std::string{});
+bool GuestRun::was_to_report() const {
+  const std::vector<std::string>& words = guest_.spec.kernel_arguments;
+  return std::any_of(words.begin(), words.end(),
+                     [](const std::string& word) { return word.find("orrery.run=") != std::string::npos; });
+}
+
+void GuestRun::require_orderly_end(bool has_reported) {
+  if (!end_) {
+    return;
   }
+  std::string what;
+  if (!end_->in_order) {
+    what = end_->sentence;
+  } else if (!has_reported && qemu_ != nullptr && !qemu_->console().panic().empty()) {
+    what = name() + ": the guest's kernel gave up";
+  } else if (!has_reported && was_to_report()) {
+    what = name() + ": the guest ended without the exit status of its program (orrery.run=)";
+  } else {
+    return;
+  }
+  throw Error(what, qemu_ != nullptr ? qemu_->console().excerpt() : std::string{});
 }
 
 std::string guest_programs_archive() {

@@ -36,7 +36,7 @@ struct GuestOptions {
   bool ssh = false;
   std::string ssh_key;  // public key; empty with ssh: the user's own, ~/.ssh/id_*.pub
   bool no_network = false;
-  std::string append;  // to the kernel's command line
+  std::vector<std::string> append;  // to the kernel's command line
   std::vector<std::string> qemu_arguments;
 };
 void add_guest_options(CLI::App& command, GuestOptions& options);
@@ -78,8 +78,11 @@ class GuestRun {
   // Ends QEMU at once and starts it anew with the same description, from the io_context; a failure to start is
   // an end of the guest.
   void restart();
-  // Throws Error with the reason and the console's last lines, if the guest did not end in order.
-  void require_orderly_end();
+  // The kernel command line has orrery.run=, so one of our images reports an exit status.
+  [[nodiscard]] bool was_to_report() const;
+  // Throws Error with the reason and the console's last lines, if the guest did not end in order: QEMU failed, the
+  // kernel panicked (which to QEMU is a restart like any), or a status that was to be reported wasn't.
+  void require_orderly_end(bool has_reported);
 
  private:
   void start();

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -15,14 +17,25 @@ namespace orrery::cli {
 void publish_server(const std::filesystem::path& directory) {
   const nlohmann::json identity{{"pid", getpid()}, {"start_time", bridge::process_start_time(getpid()).value_or(0)}};
   const std::filesystem::path temporary = directory / "server.json.new";
-  {
-    std::ofstream file(temporary);
-    file << identity.dump() << '\n';
-    if (!file.flush()) {
-      throw Error(fmt::format("{} can't be written", temporary.string()), "is the disk full?");
-    }
+  const auto fail = [&](int reason) {
+    std::error_code ignored;
+    std::filesystem::remove(temporary, ignored);
+    throw Error(fmt::format("{} can't be written: {}", temporary.string(), std::strerror(reason)),
+                reason == ENOSPC || reason == EDQUOT ? "free some space there, or name another directory"
+                                                     : "name a directory that you may write to");
+  };
+  errno = 0;
+  std::ofstream file(temporary);
+  file << identity.dump() << '\n';
+  file.close();
+  if (!file) {
+    fail(errno != 0 ? errno : EIO);
   }
-  std::filesystem::rename(temporary, directory / "server.json");
+  std::error_code failed;
+  std::filesystem::rename(temporary, directory / "server.json", failed);
+  if (failed) {
+    fail(failed.value());
+  }
 }
 
 std::optional<ServerIdentity> running_server(const std::filesystem::path& directory) {

@@ -1,7 +1,5 @@
 #include "cli/serve_command.h"
 
-#include <boost/asio/signal_set.hpp>
-#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -14,8 +12,10 @@
 
 #include "cli/config_options.h"
 #include "cli/guest_run.h"
+#include "cli/output.h"
 #include "cli/run_files.h"
 #include "cli/server_host.h"
+#include "cli/stop_watch.h"
 #include "common/error.h"
 #include "qemu_bridge/launcher/libvirt_xml.h"
 #include "qemu_bridge/launcher/qemu_command_line.h"
@@ -35,16 +35,51 @@ struct Options {
   bool json = false;
 };
 
-std::filesystem::path private_directory(const std::string& name) {
-  std::filesystem::path directory = std::filesystem::absolute(name);
-  std::error_code failed;
-  std::filesystem::create_directories(directory, failed);
-  if (failed) {
-    throw Error(fmt::format("directory {} can't be made: {}", directory.string(), failed.message()),
-                "name one that you may write to");
+namespace fs = std::filesystem;
+
+// The server's directory, with one folder for each guest's sockets. Takes back on its way out what is its own; the
+// directory stays, it was named by the user.
+class ServerDirectory {
+ public:
+  explicit ServerDirectory(const std::string& name) : path_(fs::absolute(name)) { make(path_); }
+  ~ServerDirectory() {
+    std::error_code ignored;
+    if (published_) {
+      fs::remove(path_ / "server.json", ignored);
+    }
+    for (const fs::path& folder : folders_) {
+      fs::remove(folder, ignored);  // not if another server's sockets are in it
+    }
   }
-  return directory;
-}
+  ServerDirectory(const ServerDirectory&) = delete;
+  ServerDirectory& operator=(const ServerDirectory&) = delete;
+
+  [[nodiscard]] const fs::path& path() const { return path_; }
+  void add_folder(const std::string& guest) {
+    make(path_ / guest);
+    folders_.push_back(path_ / guest);
+    std::error_code ignored;  // whose directory it is, the sockets' owner asks
+    fs::permissions(path_ / guest, fs::perms::owner_all, ignored);
+  }
+  void publish() {
+    publish_server(path_);
+    published_ = true;
+  }
+
+ private:
+  static void make(const fs::path& directory) {
+    std::error_code failed;
+    fs::create_directories(directory, failed);
+    if (failed) {
+      throw Error(fmt::format("directory {} can't be made: {}", directory.string(), failed.message()),
+                  "name one that you may write to");
+    }
+  }
+
+  fs::path path_;
+  std::vector<fs::path> folders_;
+  bool published_ = false;
+};
 
 void print_guest(const Options& options, const PreparedGuest& guest) {
   if (options.format == "libvirt") {
@@ -58,14 +93,14 @@ void print_guest(const Options& options, const PreparedGuest& guest) {
 
 void serve(const Options& options) {
   const models::ServerConfig config = load(options.config).config;
-  const std::filesystem::path directory = private_directory(options.directory);
   const models::Topology topology = models::Topology::from(config);
+  const StopSignals stop_signals;
+  ServerDirectory directory(options.directory);
   for (const models::GuestConfig& guest : models::guests_of(config, topology)) {
-    std::filesystem::create_directories(directory / guest.name);
-    std::filesystem::permissions(directory / guest.name, std::filesystem::perms::owner_all);
+    directory.add_folder(guest.name);
   }
-  ServerHost host(config, {directory, options.poll});
-  publish_server(directory);
+  ServerHost host(config, {directory.path(), options.poll});
+  directory.publish();
   // Everything that a QEMU started by hand needs (a joined initrd, OVMF's variables, its own sockets).
   const bridge::RunDirectory run(fmt::format("serve-{}", getpid()));
   if (options.json) {
@@ -79,18 +114,12 @@ void serve(const Options& options) {
       print_guest(options, prepare_guest(run, topology, config, guest, options.guest,
                                          [&](const std::string& endpoint) { return host.socket(endpoint).string(); }));
     }
-    fmt::print("# serving {} functions in {}; Ctrl-C ends it\n", topology.endpoints.size(), directory.string());
+    fmt::print("# serving {} functions in {}; Ctrl-C ends it\n", topology.endpoints.size(), directory.path().string());
   }
-  std::fflush(stdout);
-  boost::asio::signal_set signals(host.io(), SIGINT, SIGTERM, SIGHUP);
-  signals.async_wait([&](const boost::system::error_code& error, int /*signal*/) {
-    if (!error) {
-      host.stop();
-    }
-  });
+  flush_output();
+  const StopWatch stop_watch(host.io(), stop_signals, [&] { host.stop(); });
   host.run();
   host.close();
-  std::filesystem::remove(directory / "server.json");
 }
 
 }  // namespace

@@ -122,7 +122,8 @@ void ConfigWriter::number(std::string_view key, double& value, const NumberRule&
 }
 
 void ConfigWriter::text(std::string_view key, std::string& value, const TextRule& rule, ConfigNote note) {
-  emit(key, quoted(value), rule.identifier || rule.device_id ? "a name" : (rule.may_be_empty ? "text, may be empty" : "text"), note);
+  emit(key, quoted(value),
+       rule.identifier || rule.device_id ? "a name" : (rule.may_be_empty ? "text, may be empty" : "text"), note);
 }
 
 void ConfigWriter::choice_index(std::string_view key, std::size_t& value, std::span<const std::string> names,

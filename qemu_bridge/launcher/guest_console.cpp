@@ -199,13 +199,18 @@ std::string GuestConsole::excerpt(std::size_t count) {
     text = fmt::format("the kernel gave up: {}; ", state_->panic());
   }
   if (lines.empty()) {
-    return text + fmt::format("its console ({}) is empty", state_->capture());
+    return text + "its console is empty";
   }
-  text += fmt::format("the last {} lines of its console ({}):", lines.size(), state_->capture());
+  text += fmt::format("the last {} lines of its console:", lines.size());
   for (const std::string& line : lines) {
     text += "\n  " + line;
   }
   return text;
+}
+
+const std::string& GuestConsole::panic() {
+  state_->read_on();
+  return state_->panic();
 }
 
 const std::string& GuestConsole::capture() const {

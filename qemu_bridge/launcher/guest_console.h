@@ -47,8 +47,11 @@ class GuestConsole {
 
   // The last lines that were written (of the last 64 KiB), printable; reads what is there now.
   [[nodiscard]] std::vector<std::string> last_lines(std::size_t count);
-  // "kernel panic: …; the last 20 lines of its console (FILE):\n  …", for the end of a message.
+  // "kernel panic: …; the last 20 lines of its console:\n  …", for the end of a message.
   [[nodiscard]] std::string excerpt(std::size_t count = 20);
+
+  // The line with which the guest's kernel gave up, see panic_line(); reads what is there now.
+  [[nodiscard]] const std::string& panic();
 
   [[nodiscard]] const std::string& capture() const;
 

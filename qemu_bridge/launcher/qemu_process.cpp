@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/stop_signals.h"
 #include "qemu_bridge/launcher/pci_placement.h"
 #include "qemu_bridge/launcher/qemu_command_line.h"
 #include "qemu_bridge/launcher/system_text.h"
@@ -88,6 +89,7 @@ void QemuProcess::start_share() {
       throw Error(fmt::format("{}: virtiofsd, which shares {}, {}:{}", spec_.name, spec_.share->directory, how,
                               joined_tail(*virtiofsd_)));
     }
+    throw_if_stopped();
     std::this_thread::sleep_for(milliseconds(5));
   }
 }
@@ -119,12 +121,15 @@ void QemuProcess::qemu_ended(const ChildExit& exit) {
 }
 
 void QemuProcess::stop(milliseconds grace) {
-  if (ended_ || stopping_) {
+  if (ended_ || quitting_) {
     return;
   }
-  stopping_ = true;
+  const bool again = std::exchange(stopping_, true);
   if (grace.count() == 0 || !monitor_.connected()) {
     quit();
+    return;
+  }
+  if (again) {
     return;
   }
   monitor_.execute("system_powerdown", {}, grace, [](const QmpReply&) {});
@@ -137,6 +142,7 @@ void QemuProcess::stop(milliseconds grace) {
 }
 
 void QemuProcess::quit() {
+  quitting_ = true;
   if (monitor_.connected()) {
     monitor_.execute("quit", {}, quit_limit, [](const QmpReply&) {});
     stop_timer_.expires_after(quit_limit);

@@ -85,6 +85,7 @@ class QemuProcess {
   std::unique_ptr<ChildProcess> qemu_;
   bool ended_ = false;
   bool stopping_ = false;
+  bool quitting_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false once this object is gone
 };
 

@@ -9,6 +9,13 @@ start_boot "$WORK/boot.log" --server "$WORK/s" --json
 until_true 180 "the guest" "$ORRERY" exec guest0 -- true
 count() { "$ORRERY" exec guest0 -- sh -c 'grep -l 0x1234 /sys/bus/pci/devices/*/vendor | wc -l'; }
 [ "$(count)" -eq 12 ] || fail "not 12 endpoints at first"
+# Neither a second launcher of the same guest nor one with another configuration gets to wait for a socket in vain.
+boot "$WORK/second.log" --server "$WORK/s"
+[ "$STATUS" -eq 1 ] || fail "a second launcher: status $STATUS"
+has "$WORK/second.log" "guest0 of the server in .* is run by another" || fail "a second launcher"
+boot "$WORK/other.log" --server "$WORK/s" --set guest.0.name=other
+[ "$STATUS" -eq 1 ] || fail "another configuration: status $STATUS"
+has "$WORK/other.log" "the server in .* has no rnic0 for other" || fail "another configuration"
 kill -KILL "$SERVER"
 until_true 20 "the loss to be noticed" has "$WORK/boot.log" 'has gone'
 start_server "$WORK/s" "$WORK/server2.log"
