@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/output.h"
+
 namespace orrery::cli {
 
 class ServerRelays::Function final : public bridge::RelayObserver {
@@ -25,7 +27,7 @@ class ServerRelays::Function final : public bridge::RelayObserver {
   void on_refused(std::string_view reason) override {
     if (reason != refusal_) {  // the server is tried again and again
       refusal_ = reason;
-      fmt::print(stderr, "orrery: {}: the server can't serve this device: {}; it reads as all ones\n", name_, reason);
+      note("orrery: {}: the server can't serve this device: {}; it reads as all ones", name_, reason);
     }
   }
 
@@ -53,8 +55,7 @@ std::string ServerRelays::add(const std::string& guest, const std::string& endpo
 void ServerRelays::lost(const Function& function) {
   if (lost_.empty()) {
     reset_ = 0;
-    fmt::print(stderr, "orrery: the server in {} has gone; until it is back its devices read as all ones\n",
-               directory_.string());
+    note("orrery: the server in {} has gone; until it is back its devices read as all ones", directory_.string());
   }
   lost_.insert(&function);
 }
@@ -63,8 +64,7 @@ void ServerRelays::attached(const Function& function) {
   lost_.erase(&function);
   ++reset_;
   if (lost_.empty()) {
-    fmt::print(stderr, "orrery: the server in {} is back; {} devices were reset and work again\n", directory_.string(),
-               reset_);
+    note("orrery: the server in {} is back; {} devices were reset and work again", directory_.string(), reset_);
   }
 }
 
