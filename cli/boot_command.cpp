@@ -36,7 +36,7 @@ namespace orrery::cli {
 
 namespace {
 
-struct Options {
+struct BootCommandOptions {
   ConfigOptions config;
   GuestOptions guest;
   std::string run;
@@ -147,7 +147,7 @@ std::optional<int> reported_status(const std::string& console_log) {
   return status;
 }
 
-void print_started(const Options& options, const bridge::RunDirectory& run,
+void print_started(const BootCommandOptions& options, const bridge::RunDirectory& run,
                    const std::vector<std::unique_ptr<GuestRun>>& guests) {
   if (options.json) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
@@ -177,7 +177,7 @@ void print_started(const Options& options, const bridge::RunDirectory& run,
   flush_output();
 }
 
-int boot(const Options& options) {
+int boot(const BootCommandOptions& options) {
   const models::ServerConfig config = load(options.config).config;
   const models::Topology topology = models::Topology::from(config);
   std::vector<models::GuestConfig> configured = models::guests_of(config, topology);
@@ -302,7 +302,7 @@ int boot(const Options& options) {
 }  // namespace
 
 void add_boot_command(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BootCommandOptions>();
   CLI::App* command = app.add_subcommand("boot", "Boot guests on an emulated server and stay with them until they end");
   command->footer(
       "Your own image:   orrery boot --disk my.qcow2 --firmware ovmf\n"

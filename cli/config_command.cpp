@@ -15,7 +15,7 @@
 namespace orrery::cli {
 namespace {
 
-struct Options {
+struct ConfigCommandOptions {
   ConfigOptions config;
   bool json = false;
 };
@@ -40,7 +40,7 @@ void print(const nlohmann::ordered_json& json) {
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-void defaults(const Options& options) {
+void defaults(const ConfigCommandOptions& options) {
   if (options.json) {
     print(keys({}, nullptr, true));
   } else {
@@ -48,7 +48,7 @@ void defaults(const Options& options) {
   }
 }
 
-void show(const Options& options) {
+void show(const ConfigCommandOptions& options) {
   const LoadedConfig loaded = load(options.config);
   if (options.json) {
     print(keys(loaded.config, &loaded.origins, false));
@@ -57,7 +57,7 @@ void show(const Options& options) {
   }
 }
 
-void check(const Options& options) {
+void check(const ConfigCommandOptions& options) {
   const LoadedConfig loaded = load(options.config);
   const models::Topology topology = models::Topology::from(loaded.config);
   const std::string file = options.config.file.empty() ? "defaults" : options.config.file;
@@ -78,7 +78,7 @@ void check(const Options& options) {
 void add_config_command(CLI::App& app) {
   CLI::App* config = app.add_subcommand("config", "print, explain and check server configurations");
   config->require_subcommand(1);
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ConfigCommandOptions>();
 
   CLI::App* defaults_command =
       config->add_subcommand("defaults", "print a complete configuration with every key explained");

@@ -30,9 +30,8 @@ namespace orrery::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using nlohmann::json;
 
-struct Options {
+struct DemoCommandOptions {
   ConfigOptions config;
   GuestOptions guest;
   std::string size = "1M";
@@ -47,12 +46,12 @@ constexpr std::chrono::milliseconds boot_limit{240'000};
 constexpr std::chrono::milliseconds command_limit{400'000};
 constexpr std::chrono::milliseconds end_limit{30'000};
 
-std::uint64_t number(const json& object, const char* key) {
+std::uint64_t number(const nlohmann::json& object, const char* key) {
   const auto at = object.find(key);
   return at != object.end() && at->is_number_unsigned() ? at->get<std::uint64_t>() : 0;
 }
 
-std::string text(const json& object, const char* key) {
+std::string text(const nlohmann::json& object, const char* key) {
   const auto at = object.find(key);
   return at != object.end() && at->is_string() ? at->get<std::string>() : std::string{};
 }
@@ -69,7 +68,7 @@ std::string bytes_text(std::uint64_t bytes) {
 
 class Demo {
  public:
-  explicit Demo(const Options& options) : options_(options), begin_(Clock::now()) {}
+  explicit Demo(const DemoCommandOptions& options) : options_(options), begin_(Clock::now()) {}
 
   int run() {
     const StopSignals stop_signals;
@@ -115,12 +114,16 @@ class Demo {
     const auto failed = static_cast<std::size_t>(
         std::count_if(checks_.begin(), checks_.end(), [](const Check& check) { return !check.passed; }));
     if (options_.json) {
-      json all{{"checks", json::array()}, {"results", results_},       {"trace_hash", fmt::format("{:016x}", hash)},
-               {"tlps_on_links", tlps},   {"wall_seconds", seconds()}, {"boot_seconds", boot_seconds}};
+      nlohmann::json all{{"checks", nlohmann::json::array()},
+                         {"results", results_},
+                         {"trace_hash", fmt::format("{:016x}", hash)},
+                         {"tlps_on_links", tlps},
+                         {"wall_seconds", seconds()},
+                         {"boot_seconds", boot_seconds}};
       for (const Check& check : checks_) {
         all["checks"].push_back({{"passed", check.passed}, {"kind", check.kind}, {"what", check.what}});
       }
-      fmt::print("{}\n", all.dump(2, ' ', false, json::error_handler_t::replace));
+      fmt::print("{}\n", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     } else {
       fmt::print("\n{} of {} checks passed. {} TLPs on links (trace hash {:016x}), {:.3f} s simulated.\n",
                  checks_.size() - failed, checks_.size(), tlps, hash, simulated.seconds());
@@ -187,8 +190,8 @@ class Demo {
     return result->output + result->errors;
   }
 
-  void keep(const std::vector<json>& results, const char* phase) {
-    for (json result : results) {
+  void keep(const std::vector<nlohmann::json>& results, const char* phase) {
+    for (nlohmann::json result : results) {
       if (text(result, "test") == "summary") {
         continue;
       }
@@ -249,11 +252,11 @@ class Demo {
 
   // A direct copy and the same copy redirected: only the second may cross the root complex, and it takes longer.
   void check_routes() {
-    for (const json& direct : results_) {
+    for (const nlohmann::json& direct : results_) {
       if (text(direct, "test") != "copy" || text(direct, "phase") != "direct" || text(direct, "common_port").empty()) {
         continue;
       }
-      for (const json& redirected : results_) {
+      for (const nlohmann::json& redirected : results_) {
         if (text(redirected, "phase") == "redirected" && text(redirected, "name") == text(direct, "name")) {
           const bool through = crosses_root_complex(redirected);
           const bool around = crosses_root_complex(direct);
@@ -266,14 +269,14 @@ class Demo {
     }
   }
 
-  [[nodiscard]] bool crosses_root_complex(const json& result) const {
+  [[nodiscard]] bool crosses_root_complex(const nlohmann::json& result) const {
     const auto profile = result.find("profile");
     if (profile == result.end()) {
       return false;
     }
     for (const char* key : {"read_hops", "write_hops"}) {
-      if (hop_summary(profile->value(key, json::array()), host_->platform().simulation().names).find("root_complex") !=
-          std::string::npos) {
+      if (hop_summary(profile->value(key, nlohmann::json::array()), host_->platform().simulation().names)
+              .find("root_complex") != std::string::npos) {
         // The engine's other operand may be host memory; a peer copy has none.
         return true;
       }
@@ -282,14 +285,14 @@ class Demo {
   }
 
   // Host copies of the first and the last GPU, every peer copy (with redirection only those): the others are like them.
-  [[nodiscard]] bool worth_a_row(const json& result) const {
+  [[nodiscard]] bool worth_a_row(const nlohmann::json& result) const {
     const bool peer = !text(result, "peer_bdf").empty();
     if (text(result, "phase") == "redirected") {
       return peer && !text(result, "common_port").empty();
     }
     std::string first;
     std::string last;
-    for (const json& each : results_) {
+    for (const nlohmann::json& each : results_) {
       if (text(each, "test") == "copy" && text(each, "peer_bdf").empty()) {
         first = first.empty() ? text(each, "engine_bdf") : first;
         last = text(each, "engine_bdf");
@@ -303,16 +306,16 @@ class Demo {
         "\nTransfers, as the engines timed them. Latency: of the last TLP of many in flight, request to completion.\n");
     fmt::print("  {:<16} {:<5} {:>8} {:>12} {:>10}  {}\n", "copy", "ACS", "bytes", "bandwidth", "latency",
                "by hop, there and back, ns");
-    for (const json& result : results_) {
+    for (const nlohmann::json& result : results_) {
       const auto profile = result.find("profile");
       if (text(result, "test") != "copy" || profile == result.end() || !worth_a_row(result)) {
         continue;
       }
       const std::uint64_t span = number(*profile, "end_ps") - number(*profile, "start_ps");
       const std::uint64_t bytes = number(*profile, "bytes");
-      json hops = profile->value("write_hops", json::array());
+      nlohmann::json hops = profile->value("write_hops", nlohmann::json::array());
       if (hops.empty()) {
-        hops = profile->value("read_hops", json::array());
+        hops = profile->value("read_hops", nlohmann::json::array());
       }
       fmt::print("  {:<16} {:<5} {:>8} {:>7.2f} GB/s {:>7.1f} ns  {}\n", text(result, "name"),
                  text(result, "phase") == "direct" ? "off" : "0x1d", bytes_text(bytes),
@@ -322,13 +325,13 @@ class Demo {
   }
 
   void print_allreduce() {
-    for (const json& result : results_) {
+    for (const nlohmann::json& result : results_) {
       const auto gpus = result.find("gpus");
       if (text(result, "test") != "allreduce" || gpus == result.end() || !gpus->is_array()) {
         continue;
       }
       std::uint64_t busiest = 0;
-      for (const json& gpu : *gpus) {
+      for (const nlohmann::json& gpu : *gpus) {
         busiest = std::max(busiest, gpu.is_object() ? number(gpu, "busy_ps") : 0);
       }
       const std::uint64_t moved = number(result, "expected_data_bytes");
@@ -367,20 +370,20 @@ class Demo {
     }
   }
 
-  const Options& options_;
+  const DemoCommandOptions& options_;
   Clock::time_point begin_;
   ServerHost* host_ = nullptr;
   GuestRun* guest_ = nullptr;
   std::unique_ptr<bridge::GuestAgent> agent_;
   bool interrupted_ = false;
-  std::vector<json> results_;
+  std::vector<nlohmann::json> results_;
   std::vector<Check> checks_;
 };
 
 }  // namespace
 
 void add_demo_command(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DemoCommandOptions>();
   CLI::App* command = app.add_subcommand(
       "demo", "Boot a stock Debian guest on the emulated server and let it use and verify what it sees");
   add_config_options(*command, options->config);

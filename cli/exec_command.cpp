@@ -24,7 +24,7 @@ namespace orrery::cli {
 
 namespace {
 
-struct Options {
+struct ExecCommandOptions {
   std::string guest;
   std::vector<std::string> command;
   unsigned seconds = 600;
@@ -32,7 +32,7 @@ struct Options {
   bool json = false;
 };
 
-int exec(const Options& options) {
+int exec(const ExecCommandOptions& options) {
   const bridge::RunningGuest guest = bridge::RunDirectory::find_guest(options.guest);
   std::string input;
   if (options.input) {
@@ -70,7 +70,7 @@ int exec(const Options& options) {
 }  // namespace
 
 void add_exec_command(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExecCommandOptions>();
   CLI::App* command = app.add_subcommand("exec", "Run a command in a running guest; its exit status is the program's");
   command->add_option("guest", options->guest, "Name of the guest, or run/guest")->required();
   command->add_option("command", options->command, "The command and its arguments, after --")->required();

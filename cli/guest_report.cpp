@@ -12,19 +12,17 @@ namespace orrery::cli {
 
 namespace {
 
-using nlohmann::json;
-
-std::string text_of(const json& object, const char* key) {
+std::string text_of(const nlohmann::json& object, const char* key) {
   const auto at = object.find(key);
   return at != object.end() && at->is_string() ? at->get<std::string>() : std::string{};
 }
 
-std::uint64_t number_of(const json& object, const char* key) {
+std::uint64_t number_of(const nlohmann::json& object, const char* key) {
   const auto at = object.find(key);
   return at != object.end() && at->is_number_unsigned() ? at->get<std::uint64_t>() : 0;
 }
 
-const json* list_of(const json& object, const char* key) {
+const nlohmann::json* list_of(const nlohmann::json& object, const char* key) {
   const auto at = object.find(key);
   return at != object.end() && at->is_array() ? &*at : nullptr;
 }
@@ -36,10 +34,10 @@ std::string serial_text(const models::Topology::Endpoint& endpoint) {
 }
 
 // BDFs of the ports above a function, from the root port down.
-std::vector<std::string> parents_of(const json& result) {
+std::vector<std::string> parents_of(const nlohmann::json& result) {
   std::vector<std::string> parents;
-  if (const json* list = list_of(result, "parents")) {
-    for (const json& parent : *list) {
+  if (const nlohmann::json* list = list_of(result, "parents")) {
+    for (const nlohmann::json& parent : *list) {
       if (parent.is_object()) {
         parents.push_back(text_of(parent, "bdf"));
       }
@@ -50,9 +48,9 @@ std::vector<std::string> parents_of(const json& result) {
 
 const char* const endpoint_kind = "endpoints found as configured: NUMA node, switch, BARs, alone in their IOMMU group";
 
-std::uint64_t bar_size(const json& result, std::uint64_t index) {
-  if (const json* list = list_of(result, "bars")) {
-    for (const json& bar : *list) {
+std::uint64_t bar_size(const nlohmann::json& result, std::uint64_t index) {
+  if (const nlohmann::json* list = list_of(result, "bars")) {
+    for (const nlohmann::json& bar : *list) {
       if (bar.is_object() && number_of(bar, "index") == index) {
         return number_of(bar, "size");
       }
@@ -63,15 +61,15 @@ std::uint64_t bar_size(const json& result, std::uint64_t index) {
 
 }  // namespace
 
-std::vector<json> guest_results(std::string_view output) {
+std::vector<nlohmann::json> guest_results(std::string_view output) {
   constexpr std::string_view marker = "ORRERY-JSON ";
-  std::vector<json> results;
+  std::vector<nlohmann::json> results;
   while (!output.empty()) {
     const std::size_t end = std::min(output.find('\n'), output.size());
     const std::string_view line = output.substr(0, end);
     output.remove_prefix(std::min(end + 1, output.size()));
     if (const std::size_t at = line.find(marker); at != std::string_view::npos) {
-      json result = json::parse(line.substr(at + marker.size()), nullptr, false);
+      nlohmann::json result = nlohmann::json::parse(line.substr(at + marker.size()), nullptr, false);
       if (result.is_object()) {
         results.push_back(std::move(result));
       }
@@ -80,7 +78,7 @@ std::vector<json> guest_results(std::string_view output) {
   return results;
 }
 
-std::vector<Check> check_topology(const std::vector<json>& results, const models::Topology& topology,
+std::vector<Check> check_topology(const std::vector<nlohmann::json>& results, const models::Topology& topology,
                                   const models::ServerConfig& config, const models::GuestConfig& guest) {
   std::vector<Check> checks;
   std::map<std::string, std::string> switch_above;  // endpoint: BDF of the guest's upstream port above it
@@ -90,9 +88,9 @@ std::vector<Check> check_topology(const std::vector<json>& results, const models
       continue;
     }
     const std::string serial = serial_text(endpoint);
-    const json* found = nullptr;
+    const nlohmann::json* found = nullptr;
     unsigned times = 0;
-    for (const json& result : results) {
+    for (const nlohmann::json& result : results) {
       if (text_of(result, "test") == "topology" && text_of(result, "serial_number") == serial) {
         found = &result;
         ++times;
@@ -122,8 +120,8 @@ std::vector<Check> check_topology(const std::vector<json>& results, const models
       switch_above[endpoint.name] = parents[1];
     }
     std::set<std::string> group;
-    if (const json* members = list_of(*found, "group_members")) {
-      for (const json& member : *members) {
+    if (const nlohmann::json* members = list_of(*found, "group_members")) {
+      for (const nlohmann::json& member : *members) {
         group.insert(member.is_string() ? member.get<std::string>() : std::string{});
       }
     }
@@ -158,10 +156,10 @@ std::vector<Check> check_topology(const std::vector<json>& results, const models
   return checks;
 }
 
-std::uint64_t hop_total(const json& hops) {
+std::uint64_t hop_total(const nlohmann::json& hops) {
   std::uint64_t sum = 0;
   if (hops.is_array()) {
-    for (const json& hop : hops) {
+    for (const nlohmann::json& hop : hops) {
       if (hop.is_object()) {
         for (const char* key : {"queue_ps", "credit_ps", "serialise_ps", "propagate_ps", "process_ps"}) {
           sum += number_of(hop, key);
@@ -172,11 +170,11 @@ std::uint64_t hop_total(const json& hops) {
   return sum;
 }
 
-std::string hop_summary(const json& hops, const pcie::ComponentNames& names) {
+std::string hop_summary(const nlohmann::json& hops, const pcie::ComponentNames& names) {
   // By component, in order of first appearance: a request and its completion cross many of them twice.
   std::vector<std::pair<std::string, std::uint64_t>> rows;
   if (hops.is_array()) {
-    for (const json& hop : hops) {
+    for (const nlohmann::json& hop : hops) {
       if (!hop.is_object()) {
         continue;
       }
@@ -186,7 +184,7 @@ std::string hop_summary(const json& hops, const pcie::ComponentNames& names) {
           name.resize(name.size() - std::string_view(direction).size());
         }
       }
-      const std::uint64_t ps = hop_total(json::array({hop}));
+      const std::uint64_t ps = hop_total(nlohmann::json::array({hop}));
       const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.first == name; });
       if (row == rows.end()) {
         rows.emplace_back(name, ps);

@@ -16,13 +16,13 @@ namespace orrery::cli {
 
 namespace {
 
-struct Options {
+struct ReplayCommandOptions {
   std::string file;
   std::string trace;
   bool json = false;
 };
 
-void replay(const Options& options) {
+void replay(const ReplayCommandOptions& options) {
   if (!options.trace.empty()) {
     require_other_file(options.trace, options.file);
   }
@@ -61,7 +61,7 @@ void replay(const Options& options) {
 }  // namespace
 
 void add_replay_command(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReplayCommandOptions>();
   CLI::App* command =
       app.add_subcommand("replay", "Repeat a recorded run without its guest and compare the trace hash");
   command->add_option("FILE", options->file, "Recording, as record.file of the configuration named it")->required();

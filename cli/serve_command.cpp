@@ -26,7 +26,7 @@ namespace orrery::cli {
 
 namespace {
 
-struct Options {
+struct ServeCommandOptions {
   ConfigOptions config;
   GuestOptions guest;
   std::string directory;
@@ -81,7 +81,7 @@ class ServerDirectory {
   bool published_ = false;
 };
 
-void print_guest(const Options& options, const PreparedGuest& guest) {
+void print_guest(const ServeCommandOptions& options, const PreparedGuest& guest) {
   if (options.format == "libvirt") {
     fmt::print("{}\n", bridge::libvirt_domain_xml(guest.spec, guest.topology, guest.qemu));
   } else {
@@ -91,7 +91,7 @@ void print_guest(const Options& options, const PreparedGuest& guest) {
   }
 }
 
-void serve(const Options& options) {
+void serve(const ServeCommandOptions& options) {
   const models::ServerConfig config = load(options.config).config;
   const models::Topology topology = models::Topology::from(config);
   const StopSignals stop_signals;
@@ -125,7 +125,7 @@ void serve(const Options& options) {
 }  // namespace
 
 void add_serve_command(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ServeCommandOptions>();
   CLI::App* command =
       app.add_subcommand("serve", "Run the emulated server; print what starts QEMU or libvirt on its sockets");
   add_config_options(*command, options->config);

@@ -124,7 +124,7 @@ std::string topology_json(const Topology& topology) {
 
 namespace {
 
-struct Options {
+struct TopoCommandOptions {
   ConfigOptions config;
   bool json = false;
   std::string format = "text";
@@ -151,7 +151,7 @@ void write_file(const std::string& path, const std::string& text) {
   }
 }
 
-void topo(const Options& options) {
+void topo(const TopoCommandOptions& options) {
   const Topology topology = Topology::from(load(options.config).config);
   const std::string format = options.json ? "json" : options.format;
   const std::string text = format == "json"  ? topology_json(topology)
@@ -169,7 +169,7 @@ void topo(const Options& options) {
 
 void add_topo_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("topo", "draw the topology of a configuration");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TopoCommandOptions>();
   add_config_options(*command, options->config, true);
   command->add_option("--format", options->format, "text, json or svg")->check(CLI::IsMember({"text", "json", "svg"}));
   command->add_flag("--json", options->json, "the same as --format json")->excludes("--format");

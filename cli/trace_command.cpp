@@ -30,7 +30,7 @@ using pcie::TraceRecord;
 using pcie::TraceSummary;
 using pcie::TraceTransaction;
 
-struct Options {
+struct TraceCommandOptions {
   std::string file;
   bool json = false;
   std::size_t top = 10;
@@ -142,7 +142,7 @@ void print_json(const TraceSummary& s, const TraceReader& reader) {
   fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
-void summary(const Options& options) {
+void summary(const TraceCommandOptions& options) {
   TraceReader reader(options.file);
   const TraceSummary s = pcie::summarise(reader, options.top);
   if (options.json) {
@@ -159,7 +159,7 @@ struct NamesSeen {
   bool function = false;
 };
 
-bool wanted(const Options& options, const TraceReader& reader, const TraceRecord& record, NamesSeen& seen) {
+bool wanted(const TraceCommandOptions& options, const TraceReader& reader, const TraceRecord& record, NamesSeen& seen) {
   const auto has = [](const std::string& name, const std::string& piece) {
     return name.find(piece) != std::string::npos;
   };
@@ -184,7 +184,7 @@ bool wanted(const Options& options, const TraceReader& reader, const TraceRecord
   return start_us >= options.from_us && (options.to_us < 0 || start_us <= options.to_us);
 }
 
-void show(const Options& options) {
+void show(const TraceCommandOptions& options) {
   TraceReader reader(options.file);
   TraceRecord record;
   std::uint64_t shown = 0;
@@ -260,7 +260,7 @@ class FileSink final : public pcie::TextSink {
   bool owned_ = false;
 };
 
-void run_export(const Options& options) {
+void run_export(const TraceCommandOptions& options) {
   const std::uint64_t records = export_trace(options.file, options.output);
   if (options.output == "-") {
     return;
@@ -287,7 +287,7 @@ std::uint64_t export_trace(const std::string& trace_file, const std::string& jso
 void add_trace_command(CLI::App& app) {
   CLI::App* trace = app.add_subcommand("trace", "read a trace of TLPs");
   trace->require_subcommand(1);
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TraceCommandOptions>();
   const auto add_file = [&](CLI::App* command) {
     command->add_option("FILE", options->file, "trace file, as trace.file of a configuration names it")->required();
   };

@@ -19,6 +19,8 @@ target_compile_options(orrery_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual -Wundef
   -Wcast-align -Wimplicit-fallthrough)
 
+option(ORRERY_COMPILE_TOGETHER "Compile several files of a target at once (OFF: rebuilds less after a change)" ON)
+
 # For what runs once or once a command: -O3 would take a third longer to compile, for nothing.
 set(ORRERY_BUILD_QUICKLY $<$<CONFIG:Release>:-O1>)
 

@@ -9,7 +9,7 @@
 #include "tests/cli/commands_test.h"
 #include "tests/common/temporary_file.h"
 
-namespace orrery::cli {
+namespace orrery::cli::config_command_test {
 namespace {
 
 using orrery::test::TemporaryFile;
@@ -81,4 +81,4 @@ TEST(ConfigCommand, WrongUsageIsRefused) {
 }
 
 }  // namespace
-}  // namespace orrery::cli
+}  // namespace orrery::cli::config_command_test

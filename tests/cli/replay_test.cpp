@@ -14,7 +14,7 @@
 #include "systemc_models/rnic/rnic_registers.h"
 #include "tests/systemc_models/guest_rig.h"
 
-namespace orrery::cli {
+namespace orrery::cli::replay_test {
 namespace {
 
 using models::testing::Ram;
@@ -127,4 +127,4 @@ TEST(Replay, MemoryThatIsLetGoAndMappedAgainKeepsItsNode) {
 }
 
 }  // namespace
-}  // namespace orrery::cli
+}  // namespace orrery::cli::replay_test

@@ -10,7 +10,7 @@
 #include "tests/cli/commands_test.h"
 #include "tests/common/temporary_file.h"
 
-namespace orrery::cli {
+namespace orrery::cli::topo_command_test {
 namespace {
 
 using orrery::test::TemporaryFile;
@@ -131,4 +131,4 @@ TEST(TopoCommand, Errors) {
 }
 
 }  // namespace
-}  // namespace orrery::cli
+}  // namespace orrery::cli::topo_command_test

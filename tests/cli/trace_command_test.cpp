@@ -11,7 +11,7 @@
 #include "tests/cli/commands_test.h"
 #include "tests/common/temporary_file.h"
 
-namespace orrery::cli {
+namespace orrery::cli::trace_command_test {
 namespace {
 
 using orrery::test::TemporaryFile;
@@ -153,4 +153,4 @@ TEST_F(TraceCommand, WrongUsageIsRefused) {
 }
 
 }  // namespace
-}  // namespace orrery::cli
+}  // namespace orrery::cli::trace_command_test

@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "tests/common/temporary_file.h"
 
-namespace orrery {
+namespace orrery::block_file_test {
 namespace {
 
 using test::TemporaryFile;
@@ -155,4 +155,4 @@ TEST(ByteReader, NeverRunsPastTheEnd) {
 }
 
 }  // namespace
-}  // namespace orrery
+}  // namespace orrery::block_file_test

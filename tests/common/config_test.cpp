@@ -8,7 +8,7 @@
 
 #include "common/config_writer.h"
 
-namespace orrery {
+namespace orrery::config_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -334,4 +334,4 @@ TEST(ConfigWriter, ShowsOrigins) {
 }
 
 }  // namespace
-}  // namespace orrery
+}  // namespace orrery::config_test

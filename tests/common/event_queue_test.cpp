@@ -28,7 +28,7 @@ static std::size_t largest_allocation = 0;
   std::free(memory);
 }
 
-namespace orrery {
+namespace orrery::event_queue_test {
 namespace {
 
 struct Recorder final : EventHandler {
@@ -222,4 +222,4 @@ TEST(EventQueue, AgreesWithAMultimapOverAMillionOperations) {
 }
 
 }  // namespace
-}  // namespace orrery
+}  // namespace orrery::event_queue_test

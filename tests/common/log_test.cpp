@@ -8,7 +8,7 @@
 
 #include "common/error.h"
 
-namespace orrery {
+namespace orrery::log_test {
 namespace {
 
 class LogTest : public ::testing::Test {
@@ -59,19 +59,19 @@ struct Countdown {
 };
 
 }  // namespace
-}  // namespace orrery
+}  // namespace orrery::log_test
 
 template <>
-struct fmt::formatter<orrery::Countdown> {
+struct fmt::formatter<orrery::log_test::Countdown> {
   constexpr auto parse(format_parse_context& context) { return context.begin(); }
   template <class Context>
-  auto format(const orrery::Countdown& value, Context& context) const {
+  auto format(const orrery::log_test::Countdown& value, Context& context) const {
     ++*value.formatted;
     return context.out();
   }
 };
 
-namespace orrery {
+namespace orrery::log_test {
 namespace {
 
 TEST_F(LogTest, ArgumentsOfASilentLevelAreNotFormatted) {
@@ -99,4 +99,4 @@ TEST(LogFile, UnwritablePathIsAnError) {
 }
 
 }  // namespace
-}  // namespace orrery
+}  // namespace orrery::log_test

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace orrery {
+namespace orrery::ordered_copy_test {
 namespace {
 
 TEST(OrderedCopy, CopiesEverySizeAtEveryAlignmentAndNothingElse) {
@@ -63,4 +63,4 @@ TEST(OrderedCopy, WhoPollsTheLastWordSeesTheRest) {
 }
 
 }  // namespace
-}  // namespace orrery
+}  // namespace orrery::ordered_copy_test

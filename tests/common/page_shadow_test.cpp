@@ -8,7 +8,7 @@
 
 #include "common/rng.h"
 
-namespace orrery {
+namespace orrery::page_shadow_test {
 namespace {
 
 struct Collected final : PageShadow::Listener {
@@ -127,4 +127,4 @@ TEST(PageShadow, AReplayReadsWhatTheDeviceRead) {
 }
 
 }  // namespace
-}  // namespace orrery
+}  // namespace orrery::page_shadow_test

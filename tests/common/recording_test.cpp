@@ -8,7 +8,7 @@
 #include "common/error.h"
 #include "tests/common/temporary_file.h"
 
-namespace orrery {
+namespace orrery::recording_test {
 namespace {
 
 using test::TemporaryFile;
@@ -260,4 +260,4 @@ TEST(Recording, FullDisk) {
 }
 
 }  // namespace
-}  // namespace orrery
+}  // namespace orrery::recording_test

@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace orrery {
+namespace orrery::rng_test {
 namespace {
 
 // Known answers published with the authors' Random123 library (kat_vectors, "philox4x32 10").
@@ -61,4 +61,4 @@ TEST(Rng, UniformIsInTheHalfOpenInterval) {
 }
 
 }  // namespace
-}  // namespace orrery
+}  // namespace orrery::rng_test

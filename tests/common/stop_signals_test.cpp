@@ -7,7 +7,7 @@
 
 #include "common/error.h"
 
-namespace orrery {
+namespace orrery::stop_signals_test {
 namespace {
 
 // Each case has a process of its own: signals, and what was the first of them, are the process's.
@@ -79,4 +79,4 @@ TEST(StopSignals, HangupStaysIgnoredUnderNohup) {
 }
 
 }  // namespace
-}  // namespace orrery
+}  // namespace orrery::stop_signals_test

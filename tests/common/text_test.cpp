@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace orrery {
+namespace orrery::text_test {
 namespace {
 
 TEST(EditDistance, CountsEditsAndSwaps) {
@@ -89,4 +89,4 @@ TEST(Split, KeepsEmptyPieces) {
 }
 
 }  // namespace
-}  // namespace orrery
+}  // namespace orrery::text_test

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace orrery {
+namespace orrery::units_test {
 namespace {
 
 TEST(FormatBytes, Edges) {
@@ -35,4 +35,4 @@ TEST(FormatRate, DecimalUnits) {
 }
 
 }  // namespace
-}  // namespace orrery
+}  // namespace orrery::units_test

@@ -8,7 +8,7 @@
 
 #include "tests/fabric/support.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::crc32_test {
 namespace {
 
 using testing::bitwise_crc32;
@@ -31,4 +31,4 @@ TEST(Crc32, HasItsCheckValue) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::crc32_test

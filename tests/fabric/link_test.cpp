@@ -9,7 +9,7 @@
 #include "common/rng.h"
 #include "tests/fabric/support.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::link_test {
 namespace {
 
 using testing::Collector;
@@ -224,4 +224,4 @@ TEST(Link, RefusesSettingsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::link_test

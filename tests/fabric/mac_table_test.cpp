@@ -7,7 +7,7 @@
 
 #include "common/rng.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::mac_table_test {
 namespace {
 
 constexpr std::uint64_t host_mac = 0x0200'0000'0000;
@@ -41,4 +41,4 @@ TEST(MacTable, HoldsItsCapacityOfAnyAddresses) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::mac_table_test

@@ -5,7 +5,7 @@
 
 #include "common/error.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::packet_pool_test {
 namespace {
 
 TEST(PacketPool, ARecordLivesAsLongAsItsLastReference) {
@@ -85,4 +85,4 @@ TEST(PacketOf, SmallFramesArePaddedOnTheWire) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::packet_pool_test

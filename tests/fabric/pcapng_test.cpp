@@ -11,7 +11,7 @@
 #include "tests/common/temporary_file.h"
 #include "tests/fabric/support.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::pcapng_test {
 namespace {
 
 using testing::Collector;
@@ -172,4 +172,4 @@ TEST_F(Capture, TsharkDecodesEveryFrame) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::pcapng_test

@@ -9,7 +9,7 @@
 
 #include "tests/fabric/rack.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::tor_ecmp_test {
 namespace {
 
 using testing::Rack;
@@ -184,4 +184,4 @@ TEST(Ecmp, TheBusiestUplinkCarriesWhatIndependentDrawsWould) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::tor_ecmp_test

@@ -11,7 +11,7 @@
 #include "fabric/link.h"
 #include "tests/fabric/rack.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::tor_switch_test {
 namespace {
 
 using testing::Collector;
@@ -341,4 +341,4 @@ TEST(TorSwitch, RefusesSettingsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::tor_switch_test

@@ -12,7 +12,7 @@
 #include "fabric/wire_bytes.h"
 #include "tests/fabric/support.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::wire_codec_test {
 namespace {
 
 using testing::bitwise_crc32;
@@ -487,4 +487,4 @@ TEST(EncodePacket, MarksRawFrames) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::wire_codec_test

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace orrery::pcie {
+namespace orrery::pcie::acs_test {
 namespace {
 
 // One row: a pattern per input and the outcome. '*' matches everything, otherwise the character must be equal.
@@ -212,4 +212,4 @@ TEST(Acs, KindOfEveryTlpType) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::acs_test

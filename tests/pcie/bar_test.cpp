@@ -8,7 +8,7 @@
 #include "common/error.h"
 #include "pcie/capabilities.h"
 
-namespace orrery::pcie {
+namespace orrery::pcie::bar_test {
 namespace {
 
 constexpr std::uint64_t MiB = 1U << 20;
@@ -226,4 +226,4 @@ TEST(Bar, Refusals) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::bar_test

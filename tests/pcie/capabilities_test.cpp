@@ -18,7 +18,7 @@
 
 #include "common/error.h"
 
-namespace orrery::pcie {
+namespace orrery::pcie::capabilities_test {
 namespace {
 
 // What `lspci -vvv` says of a space, lines joined by single spaces.
@@ -597,4 +597,4 @@ TEST_F(Errors, AdvisoryNonFatal) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::capabilities_test

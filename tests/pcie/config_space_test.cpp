@@ -15,7 +15,7 @@
 #include "pcie/bar.h"
 #include "pcie/capabilities.h"
 
-namespace orrery::pcie {
+namespace orrery::pcie::config_space_test {
 namespace {
 
 // Writes down every call as a line.
@@ -476,4 +476,4 @@ TEST(ConfigSpaceBuilding, ListsThatBiteTheirTailAreWalkedOnce) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::config_space_test

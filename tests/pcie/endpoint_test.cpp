@@ -14,7 +14,7 @@
 #include "pcie/completion.h"
 #include "tests/pcie/fabric.h"
 
-namespace orrery::pcie {
+namespace orrery::pcie::endpoint_test {
 namespace {
 
 using testing::Collector;
@@ -870,4 +870,4 @@ TEST(Endpoint, MemoryBehindMessagesAnswersLate) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::endpoint_test

@@ -7,7 +7,7 @@
 #include "common/error.h"
 #include "pcie/page_table_pool.h"
 
-namespace orrery::pcie {
+namespace orrery::pcie::iommu_test {
 namespace {
 
 using namespace orrery::time_literals;
@@ -253,4 +253,4 @@ TEST(IommuConfig, OutOfRange) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::iommu_test

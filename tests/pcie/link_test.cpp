@@ -15,7 +15,7 @@
 #include "pcie/burst.h"
 #include "tests/pcie/fabric.h"
 
-namespace orrery::pcie {
+namespace orrery::pcie::link_test {
 namespace {
 
 using testing::Collector;
@@ -466,4 +466,4 @@ TEST(Burst, PartsOfAReadKnowWhatFollowsThem) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::link_test

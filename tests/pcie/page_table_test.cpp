@@ -12,7 +12,7 @@
 #include "common/error.h"
 #include "pcie/page_table_pool.h"
 
-namespace orrery::pcie {
+namespace orrery::pcie::page_table_test {
 namespace {
 
 constexpr std::uint64_t KiB4 = 0x1000;
@@ -544,4 +544,4 @@ TEST(PageTablePool, BoundsAndReuse) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::page_table_test

@@ -14,7 +14,7 @@
 #include "pcie/completion.h"
 #include "tests/pcie/fabric.h"
 
-namespace orrery::pcie {
+namespace orrery::pcie::root_complex_test {
 namespace {
 
 using testing::Collector;
@@ -915,4 +915,4 @@ TEST(CpuPath, BreakdownSumsUnderLoad) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::root_complex_test

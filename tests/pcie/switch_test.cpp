@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "tests/pcie/fabric.h"
 
-namespace orrery::pcie {
+namespace orrery::pcie::switch_test {
 namespace {
 
 using testing::Collector;
@@ -412,4 +412,4 @@ TEST_F(SwitchTest, TimedLatencyIsChargedOnceAndAnnotated) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::switch_test

@@ -18,7 +18,7 @@ int sc_main(int /*argc*/, char* /*argv*/[]) {
   return 0;
 }
 
-namespace orrery::pcie {
+namespace orrery::pcie::tlm_port_test {
 namespace {
 
 using testing::Collector;
@@ -536,4 +536,4 @@ TEST(EventHost, ABudgetPausesTheKernel) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::tlm_port_test

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace orrery::pcie {
+namespace orrery::pcie::tlp_test {
 namespace {
 
 TEST(Tlp, HeaderAndWireBytes) {
@@ -224,4 +224,4 @@ TEST(LatencyBreakdown, TotalsSurviveMoreHopsThanThereIsRoomFor) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::tlp_test

@@ -11,7 +11,7 @@
 #include "pcie/trace_summary.h"
 #include "tests/common/temporary_file.h"
 
-namespace orrery::pcie {
+namespace orrery::pcie::trace_report_test {
 namespace {
 
 using test::TemporaryFile;
@@ -331,4 +331,4 @@ TEST(Microseconds, AreExact) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::trace_report_test

@@ -13,7 +13,7 @@
 #include "pcie/trace_reader.h"
 #include "tests/common/temporary_file.h"
 
-namespace orrery::pcie {
+namespace orrery::pcie::trace_test {
 namespace {
 
 using test::TemporaryFile;
@@ -372,4 +372,4 @@ TEST_F(DamagedTrace, HugeCountsAllocateNothing) {
 }
 
 }  // namespace
-}  // namespace orrery::pcie
+}  // namespace orrery::pcie::trace_test

@@ -5,7 +5,7 @@
 
 #include "tests/qemu_bridge/session_harness.h"
 
-namespace orrery::bridge::test {
+namespace orrery::bridge::test::device_info_test {
 namespace {
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
@@ -184,4 +184,4 @@ TEST(DeviceReset, ResetsAndKeepsMappingsAndEventfds) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge::test
+}  // namespace orrery::bridge::test::device_info_test

@@ -5,7 +5,7 @@
 
 #include "tests/qemu_bridge/session_harness.h"
 
-namespace orrery::bridge::test {
+namespace orrery::bridge::test::dma_map_test {
 namespace {
 
 constexpr std::uint64_t page = 4096;
@@ -212,4 +212,4 @@ TEST(DmaUnmap, MalformedRequests) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge::test
+}  // namespace orrery::bridge::test::dma_map_test

@@ -5,7 +5,7 @@
 
 #include "tests/qemu_bridge/session_harness.h"
 
-namespace orrery::bridge::test {
+namespace orrery::bridge::test::dma_messages_test {
 namespace {
 
 constexpr std::uint64_t page = 4096;
@@ -273,4 +273,4 @@ TEST_F(DmaMessagesTest, TwinSocketCarriesThemAndTheirReplies) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge::test
+}  // namespace orrery::bridge::test::dma_messages_test

@@ -6,7 +6,7 @@
 
 #include "tests/qemu_bridge/session_harness.h"
 
-namespace orrery::bridge::test {
+namespace orrery::bridge::test::framing_test {
 namespace {
 
 constexpr std::uint64_t page = 4096;
@@ -288,4 +288,4 @@ TEST(Framing, ClosingIsDoneOnce) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge::test
+}  // namespace orrery::bridge::test::framing_test

@@ -6,7 +6,7 @@
 
 #include "tests/qemu_bridge/session_harness.h"
 
-namespace orrery::bridge::test {
+namespace orrery::bridge::test::protocol_text_test {
 namespace {
 
 std::vector<std::byte> hex(std::string_view text) {
@@ -194,4 +194,4 @@ TEST_F(ProtocolText, RefusalsAreBareHeaders) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge::test
+}  // namespace orrery::bridge::test::protocol_text_test

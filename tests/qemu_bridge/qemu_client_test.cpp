@@ -24,7 +24,7 @@
 #include "qemu_bridge/server.h"
 #include "tests/qemu_bridge/session_harness.h"
 
-namespace orrery::bridge::test {
+namespace orrery::bridge::test::qemu_client_test {
 namespace {
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
@@ -376,4 +376,4 @@ TEST_F(QemuClient, MayBeKilledAtAnyMoment) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge::test
+}  // namespace orrery::bridge::test::qemu_client_test

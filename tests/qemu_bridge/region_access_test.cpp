@@ -6,7 +6,7 @@
 
 #include "tests/qemu_bridge/session_harness.h"
 
-namespace orrery::bridge::test {
+namespace orrery::bridge::test::region_access_test {
 namespace {
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
@@ -201,4 +201,4 @@ TEST_F(WriteMulti, MustHaveBeenNegotiated) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge::test
+}  // namespace orrery::bridge::test::region_access_test

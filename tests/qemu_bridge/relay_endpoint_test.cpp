@@ -16,7 +16,7 @@
 #include "qemu_bridge/server.h"
 #include "tests/qemu_bridge/relay_harness.h"
 
-namespace orrery::bridge::test {
+namespace orrery::bridge::test::relay_endpoint_test {
 namespace {
 
 class RelayEndpointTest : public testing::Test, public RelayObserver {
@@ -160,4 +160,4 @@ TEST_F(RelayEndpointTest, TellsAClientThatThereIsNoServer) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge::test
+}  // namespace orrery::bridge::test::relay_endpoint_test

@@ -9,7 +9,7 @@
 
 #include "tests/qemu_bridge/relay_harness.h"
 
-namespace orrery::bridge::test {
+namespace orrery::bridge::test::relay_replay_test {
 namespace {
 
 using testing::ElementsAre;
@@ -285,4 +285,4 @@ TEST(DmaRecord, HoldsSoManyMapsAndFiles) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge::test
+}  // namespace orrery::bridge::test::relay_replay_test

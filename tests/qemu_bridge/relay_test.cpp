@@ -10,7 +10,7 @@
 
 #include "tests/qemu_bridge/relay_harness.h"
 
-namespace orrery::bridge::test {
+namespace orrery::bridge::test::relay_test {
 namespace {
 
 using testing::ElementsAre;
@@ -301,4 +301,4 @@ TEST(Relay, LeavesNoDescriptorOpen) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge::test
+}  // namespace orrery::bridge::test::relay_test

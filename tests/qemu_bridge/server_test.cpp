@@ -16,7 +16,7 @@
 #include "qemu_bridge/socket_path.h"
 #include "tests/qemu_bridge/session_harness.h"
 
-namespace orrery::bridge::test {
+namespace orrery::bridge::test::server_test {
 namespace {
 
 constexpr std::uint64_t page = 4096;
@@ -455,4 +455,4 @@ TEST(ListeningSocketTest, NoDescriptorIsLeftByErrors) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge::test
+}  // namespace orrery::bridge::test::server_test

@@ -6,7 +6,7 @@
 
 #include "tests/qemu_bridge/session_harness.h"
 
-namespace orrery::bridge::test {
+namespace orrery::bridge::test::set_irqs_test {
 namespace {
 
 constexpr std::uint32_t none = wire::irq_set_data_none;
@@ -219,4 +219,4 @@ TEST_F(SetIrqs, DescriptorsGoWithTheClient) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge::test
+}  // namespace orrery::bridge::test::set_irqs_test

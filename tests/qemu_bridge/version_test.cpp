@@ -5,7 +5,7 @@
 
 #include "tests/qemu_bridge/session_harness.h"
 
-namespace orrery::bridge::test {
+namespace orrery::bridge::test::version_test {
 namespace {
 
 using nlohmann::json;
@@ -164,4 +164,4 @@ TEST(Version, TwinSocketOnlyForThoseWhoAskAndIfPossible) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge::test
+}  // namespace orrery::bridge::test::version_test

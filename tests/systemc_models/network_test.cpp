@@ -16,7 +16,7 @@
 #include "common/error.h"
 #include "common/event_queue.h"
 
-namespace orrery::models {
+namespace orrery::models::network_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -187,4 +187,4 @@ TEST(Network, ACaptureThatCantBeWrittenIsNamed) {
 }
 
 }  // namespace
-}  // namespace orrery::models
+}  // namespace orrery::models::network_test

@@ -12,7 +12,7 @@
 #include "systemc_models/rnic/rnic_registers.h"
 #include "tests/systemc_models/guest_rig.h"
 
-namespace orrery::models {
+namespace orrery::models::platform_test {
 namespace {
 
 using pcie::MapResult;
@@ -736,4 +736,4 @@ TEST(PlatformFaults, ATruncatedFileIsNoCrash) {
 }
 
 }  // namespace
-}  // namespace orrery::models
+}  // namespace orrery::models::platform_test

@@ -17,7 +17,7 @@
 #include "systemc_models/rnic/rnic_registers.h"
 #include "tests/systemc_models/guest_rig.h"
 
-namespace orrery::models {
+namespace orrery::models::platform_timed_test {
 namespace {
 
 using pcie::MapResult;
@@ -370,4 +370,4 @@ TEST(PlatformTimed, TheWayOverTheRootComplexCostsItsParts) {
 }
 
 }  // namespace
-}  // namespace orrery::models
+}  // namespace orrery::models::platform_timed_test

@@ -10,7 +10,7 @@
 #include "common/config_writer.h"
 #include "systemc_models/server/topology.h"
 
-namespace orrery::models {
+namespace orrery::models::server_config_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -213,4 +213,4 @@ TEST(ServerConfig, DefaultLatenciesAddUpToWhatWasMeasured) {
 }
 
 }  // namespace
-}  // namespace orrery::models
+}  // namespace orrery::models::server_config_test

@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace orrery::models {
+namespace orrery::models::topology_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -244,4 +244,4 @@ TEST(Topology, GuestsWithoutNamesGetEverything) {
 }
 
 }  // namespace
-}  // namespace orrery::models
+}  // namespace orrery::models::topology_test

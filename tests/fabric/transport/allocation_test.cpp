@@ -21,7 +21,7 @@ static std::uint64_t allocations = 0;
   std::free(memory);
 }
 
-namespace orrery::fabric {
+namespace orrery::fabric::allocation_test {
 namespace {
 
 TEST(Allocation, NoneWhileAFabricRuns) {
@@ -64,4 +64,4 @@ TEST(Allocation, NoneInPoolAndCodec) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::allocation_test

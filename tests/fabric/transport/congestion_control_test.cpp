@@ -5,7 +5,7 @@
 
 #include "common/error.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::congestion_control_test {
 namespace {
 
 // 100 Gb/s and 12 µs: BDP 150,000 B, a = b = 1, T = 12 µs, largest window 225,000 B.
@@ -176,4 +176,4 @@ TEST(CongestionControl, RefusesSettingsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::congestion_control_test

@@ -10,7 +10,7 @@
 
 #include "common/error.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::path_selector_test {
 namespace {
 
 TEST(EntropyMap, IsABijectionIntoTheRocePorts) {
@@ -138,4 +138,4 @@ TEST(PathSelector, RefusesSettingsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::path_selector_test

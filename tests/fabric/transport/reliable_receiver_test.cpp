@@ -11,7 +11,7 @@
 #include "common/rng.h"
 #include "fabric/roce_headers.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::reliable_receiver_test {
 namespace {
 
 class Receiver : public ::testing::Test, protected ReceiverHost {
@@ -286,4 +286,4 @@ TEST(AckInfo, SurvivesTheWire) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::reliable_receiver_test

@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "common/rng.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::reliable_sender_test {
 namespace {
 
 constexpr Picoseconds rto{250'000'000};
@@ -448,4 +448,4 @@ TEST_F(Sender, RefusesSettingsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::reliable_sender_test

@@ -7,7 +7,7 @@
 #include "tests/fabric/support.h"
 #include "tests/fabric/transport/connection.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::reliable_transport_test {
 namespace {
 
 using testing::Connection;
@@ -347,4 +347,4 @@ TEST(ReliableTransport, RttIsMeasuredToThePicosecondAtZeroLoad) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::reliable_transport_test

@@ -8,7 +8,7 @@
 
 #include "fabric/transport/psn.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::timer_pool_test {
 namespace {
 
 struct Client final : TimerClient {
@@ -111,4 +111,4 @@ TEST(Psn, OrdersWithinHalfTheSpace) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::timer_pool_test

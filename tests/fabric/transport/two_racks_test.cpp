@@ -6,7 +6,7 @@
 
 #include "fabric/wire_codec.h"
 
-namespace orrery::fabric {
+namespace orrery::fabric::two_racks_test {
 namespace {
 
 using testing::Fabric;
@@ -194,4 +194,4 @@ TEST(TwoRacks, TheSameSeedGivesTheSameRun) {
 }
 
 }  // namespace
-}  // namespace orrery::fabric
+}  // namespace orrery::fabric::two_racks_test

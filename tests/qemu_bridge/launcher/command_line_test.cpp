@@ -11,7 +11,7 @@
 #include "qemu_bridge/launcher/qemu_process.h"
 #include "topologies.h"
 
-namespace orrery::bridge {
+namespace orrery::bridge::command_line_test {
 namespace {
 
 using testing::bare_guest;
@@ -318,4 +318,4 @@ TEST(Virtiofsd, SandboxNeedsRootAndReadOnlyIsItsOwn) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge
+}  // namespace orrery::bridge::command_line_test

@@ -7,7 +7,7 @@
 
 #include "fake_peer.h"
 
-namespace orrery::bridge {
+namespace orrery::bridge::guest_agent_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -228,4 +228,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& answer) { return std::string(answer.param.first); });
 
 }  // namespace
-}  // namespace orrery::bridge
+}  // namespace orrery::bridge::guest_agent_test

@@ -17,7 +17,7 @@
 #include "qemu_bridge/launcher/qemu_program.h"
 #include "qemu_bridge/launcher/run_directory.h"
 
-namespace orrery::bridge {
+namespace orrery::bridge::guest_boot_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -365,4 +365,4 @@ TEST(KvmProbe, AVerdictOfNoHasAReason) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge
+}  // namespace orrery::bridge::guest_boot_test

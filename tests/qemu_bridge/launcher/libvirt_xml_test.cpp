@@ -7,7 +7,7 @@
 #include "qemu_bridge/launcher/qemu_command_line.h"
 #include "topologies.h"
 
-namespace orrery::bridge {
+namespace orrery::bridge::libvirt_xml_test {
 namespace {
 
 using testing::bare_guest;
@@ -73,4 +73,4 @@ TEST(LibvirtXml, WrongGuestsAreRefusedAsForQemu) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge
+}  // namespace orrery::bridge::libvirt_xml_test

@@ -17,7 +17,7 @@
 #include "qemu_bridge/launcher/qemu_program.h"
 #include "qemu_bridge/launcher/system_text.h"
 
-namespace orrery::bridge {
+namespace orrery::bridge::process_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -451,4 +451,4 @@ TEST_F(FilesTest, WhatIsNoKernelIsSaidBeforeQemuIsAsked) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge
+}  // namespace orrery::bridge::process_test

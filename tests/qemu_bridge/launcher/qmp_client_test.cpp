@@ -7,7 +7,7 @@
 
 #include "fake_peer.h"
 
-namespace orrery::bridge {
+namespace orrery::bridge::qmp_client_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -323,4 +323,4 @@ TEST_F(QmpClientTest, AClientMayBeDestroyedByItsOwnHandler) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge
+}  // namespace orrery::bridge::qmp_client_test

@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "qemu_bridge/launcher/child_process.h"
 
-namespace orrery::bridge {
+namespace orrery::bridge::run_directory_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -163,4 +163,4 @@ TEST_F(RunDirectoryTest, NoRunsAtAllIsNoError) {
 }
 
 }  // namespace
-}  // namespace orrery::bridge
+}  // namespace orrery::bridge::run_directory_test

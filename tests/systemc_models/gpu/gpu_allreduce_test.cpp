@@ -6,7 +6,7 @@
 
 #include "tests/systemc_models/gpu/gpu_driver.h"
 
-namespace orrery::test {
+namespace orrery::test::gpu_allreduce_test {
 namespace {
 
 constexpr std::uint64_t fence_page = 0x8'0000'0000;
@@ -87,4 +87,4 @@ TEST_P(AllReduce, SumsAndMovesTheBytesThatTheRingNeeds) {
 INSTANTIATE_TEST_SUITE_P(Sizes, AllReduce, ::testing::Values(2, 3, 8));
 
 }  // namespace
-}  // namespace orrery::test
+}  // namespace orrery::test::gpu_allreduce_test

@@ -4,7 +4,7 @@
 
 #include "tests/systemc_models/gpu/gpu_driver.h"
 
-namespace orrery::test {
+namespace orrery::test::gpu_command_test {
 namespace {
 
 using models::check_command;
@@ -128,4 +128,4 @@ TEST(GpuCommand, OverlapIsMemmoveInOwnMemoryAndRefusedElsewhere) {
 }
 
 }  // namespace
-}  // namespace orrery::test
+}  // namespace orrery::test::gpu_command_test

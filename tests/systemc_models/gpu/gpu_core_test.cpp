@@ -7,7 +7,7 @@
 #include "systemc_models/device_identity.h"
 #include "tests/systemc_models/gpu/gpu_driver.h"
 
-namespace orrery::test {
+namespace orrery::test::gpu_core_test {
 namespace {
 
 constexpr std::uint64_t chunk = models::GpuEngine::functional_chunk;
@@ -479,4 +479,4 @@ TEST(GpuCoreConfig, RefusesSizesThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace orrery::test
+}  // namespace orrery::test::gpu_core_test

@@ -9,7 +9,7 @@
 #include "common/error.h"
 #include "tests/systemc_models/gpu/gpu_driver.h"
 
-namespace orrery::test {
+namespace orrery::test::gpu_engine_test {
 namespace {
 
 constexpr std::uint64_t chunk = models::GpuEngine::functional_chunk;
@@ -304,4 +304,4 @@ TEST(GpuEngine, RefusesRatesOfZero) {
 }
 
 }  // namespace
-}  // namespace orrery::test
+}  // namespace orrery::test::gpu_engine_test

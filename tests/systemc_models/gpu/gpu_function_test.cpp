@@ -7,7 +7,7 @@
 #include "systemc_models/device_identity.h"
 #include "tests/systemc_models/gpu/gpu_driver.h"
 
-namespace orrery::test {
+namespace orrery::test::gpu_function_test {
 namespace {
 
 namespace id = pcie::capability_id;
@@ -62,4 +62,4 @@ TEST(GpuFunction, RefusesALinkThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace orrery::test
+}  // namespace orrery::test::gpu_function_test

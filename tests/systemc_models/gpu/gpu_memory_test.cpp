@@ -12,7 +12,7 @@
 
 #include "common/error.h"
 
-namespace orrery::models {
+namespace orrery::models::gpu_memory_test {
 namespace {
 
 TEST(GpuMemory, IsSparse) {
@@ -82,4 +82,4 @@ TEST(GpuMemory, ARefusalOfTheHostIsAnErrorWithARemedy) {
 }
 
 }  // namespace
-}  // namespace orrery::models
+}  // namespace orrery::models::gpu_memory_test

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-namespace orrery::models {
+namespace orrery::models::reduce_test {
 namespace {
 
 std::uint16_t add_one_bf16(std::uint16_t x, std::uint16_t y) {
@@ -136,4 +136,4 @@ TEST(F32, SameRangeDoubles) {
 }
 
 }  // namespace
-}  // namespace orrery::models
+}  // namespace orrery::models::reduce_test

@@ -17,7 +17,7 @@
 
 #include <gtest/gtest.h>
 
-namespace orrery::models {
+namespace orrery::models::dram_test {
 namespace {
 
 constexpr std::uint64_t mib = 1U << 20;
@@ -345,4 +345,4 @@ TEST(Dram, RemoteMemoryBeyondAllFramesIsRefused) {
 }
 
 }  // namespace
-}  // namespace orrery::models
+}  // namespace orrery::models::dram_test

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace orrery::rnic {
+namespace orrery::rnic::key_table_test {
 namespace {
 
 class KeyTableTest : public testing::Test {
@@ -187,4 +187,4 @@ TEST_F(KeyTableTest, TooManyPieces) {
 }
 
 }  // namespace
-}  // namespace orrery::rnic
+}  // namespace orrery::rnic::key_table_test

@@ -4,7 +4,7 @@
 #include "firmware/firmware.h"
 #include "tests/systemc_models/rnic/mlx5_rig.h"
 
-namespace orrery::test {
+namespace orrery::test::mlx5_command_test {
 namespace {
 
 using firmware::Delivery;
@@ -839,4 +839,4 @@ TEST(Mlx5Bar, ForgedAccessesAreCounted) {
 }
 
 }  // namespace
-}  // namespace orrery::test
+}  // namespace orrery::test::mlx5_command_test

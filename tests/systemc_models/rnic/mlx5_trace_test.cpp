@@ -8,7 +8,7 @@
 #include "firmware/firmware.h"
 #include "tests/systemc_models/rnic/mlx5_rig.h"
 
-namespace orrery::test {
+namespace orrery::test::mlx5_trace_test {
 namespace {
 
 // First page of the page list, by opcode; 0: it has none.
@@ -157,4 +157,4 @@ TEST(Mlx5Trace, EthernetKernel73) {
 }
 
 }  // namespace
-}  // namespace orrery::test
+}  // namespace orrery::test::mlx5_trace_test

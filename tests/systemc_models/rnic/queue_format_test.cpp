@@ -7,7 +7,7 @@
 
 #include "tests/systemc_models/rnic/verbs_node.h"
 
-namespace orrery::rnic::mlx5 {
+namespace orrery::rnic::mlx5::queue_format_test {
 namespace {
 
 using test::load32;
@@ -207,4 +207,4 @@ TEST_F(FormatTest, Events) {
 }
 
 }  // namespace
-}  // namespace orrery::rnic::mlx5
+}  // namespace orrery::rnic::mlx5::queue_format_test

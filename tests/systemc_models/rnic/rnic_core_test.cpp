@@ -8,7 +8,7 @@
 #include "systemc_models/rnic/test_pattern.h"
 #include "tests/systemc_models/fake_bus.h"
 
-namespace orrery::test {
+namespace orrery::test::rnic_core_test {
 namespace {
 
 constexpr std::uint64_t chunk = models::SelfTestEngine::functional_chunk;
@@ -245,4 +245,4 @@ TEST(RnicFunction, IsAnSriovPhysicalFunction) {
 }
 
 }  // namespace
-}  // namespace orrery::test
+}  // namespace orrery::test::rnic_core_test

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-namespace orrery::models {
+namespace orrery::models::test_pattern_test {
 namespace {
 
 // First outputs of SplitMix64 seeded with 1234567, as published with the generator's reference code.
@@ -50,4 +50,4 @@ TEST(TestPattern, ALastPartialWordIsPaddedWithZeros) {
 }
 
 }  // namespace
-}  // namespace orrery::models
+}  // namespace orrery::models::test_pattern_test

@@ -1,7 +1,7 @@
 // What goes wrong, and which completion says so (IBTA Volume 1 §9.7.5, §10.3.1, §11.6.2).
 #include "tests/systemc_models/rnic/verbs_rig.h"
 
-namespace orrery::test {
+namespace orrery::test::verbs_error_test {
 namespace {
 
 class ErrorTest : public VerbsTest {
@@ -511,4 +511,4 @@ TEST_F(ErrorTest, SendQueueDrain) {
 }
 
 }  // namespace
-}  // namespace orrery::test
+}  // namespace orrery::test::verbs_error_test

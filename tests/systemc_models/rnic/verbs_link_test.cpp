@@ -2,7 +2,7 @@
 #include "fabric/link.h"
 #include "tests/systemc_models/rnic/verbs_rig.h"
 
-namespace orrery::test {
+namespace orrery::test::verbs_link_test {
 namespace {
 
 class LinkTest : public testing::Test {
@@ -107,4 +107,4 @@ TEST_F(LinkTest, LossIsRepaired) {
 }
 
 }  // namespace
-}  // namespace orrery::test
+}  // namespace orrery::test::verbs_link_test

@@ -1,7 +1,7 @@
 // Reliable connections end to end: two engines back to back.
 #include "tests/systemc_models/rnic/verbs_rig.h"
 
-namespace orrery::test {
+namespace orrery::test::verbs_rc_test {
 namespace {
 
 class RcTest : public VerbsTest {
@@ -274,4 +274,4 @@ TEST_F(RcTest, GpuMemoryGoesTranslated) {
 }
 
 }  // namespace
-}  // namespace orrery::test
+}  // namespace orrery::test::verbs_rc_test

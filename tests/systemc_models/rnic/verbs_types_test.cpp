@@ -1,7 +1,7 @@
 // Datagrams, unreliable connections, shared receive queues, XRC, events and interrupts.
 #include "tests/systemc_models/rnic/verbs_rig.h"
 
-namespace orrery::test {
+namespace orrery::test::verbs_types_test {
 namespace {
 
 class TypesTest : public VerbsTest {
@@ -363,4 +363,4 @@ TEST_F(TypesTest, FirmwareEventsAndAFullQueue) {
 }
 
 }  // namespace
-}  // namespace orrery::test
+}  // namespace orrery::test::verbs_types_test
