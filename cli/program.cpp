@@ -114,9 +114,10 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   }
   std::string what = error.what();
   std::string remedy;
-  if (error.get_name() == "RequiredError") {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)) {
     explain_missing_command(app, what, remedy);
-  } else if (error.get_name() == "ExtrasError" && command_of(app) == "orrery exec") {
+  } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) &&
+             command_of(app) == "orrery exec") {
     remedy = "a command with options goes after --, as in: orrery exec guest0 -- ls -l";
   }
   note("orrery: {}", what);
