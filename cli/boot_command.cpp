@@ -116,7 +116,9 @@ class ServedGuests {
   // Throws Error if another launcher has the guest, or the server has another configuration.
   void hold(const std::filesystem::path& directory, const models::GuestConfig& guest) {
     const std::filesystem::path folder = directory / guest.name;
-    bridge::FileDescriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // A file of our own: the server locks the folder itself. It goes with the folder.
+    bridge::FileDescriptor lock(
+        ::open((folder / launcher_lock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
       throw Error(fmt::format("{} of the server in {} is run by another `orrery boot`", guest.name, directory.string()),
                   "end that one, or start a server in another directory");

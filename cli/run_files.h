@@ -7,6 +7,9 @@
 
 namespace orrery::cli {
 
+// In the folder of a guest's sockets: locked by the launcher that runs the guest.
+inline constexpr const char* launcher_lock = ".launcher";
+
 struct ServerIdentity {
   int pid = 0;
   std::uint64_t start_time = 0;  // proc(5) stat field 22

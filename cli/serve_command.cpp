@@ -48,6 +48,9 @@ class ServerDirectory {
       fs::remove(path_ / "server.json", ignored);
     }
     for (const fs::path& folder : folders_) {
+      if (published_) {
+        fs::remove(folder / launcher_lock, ignored);
+      }
       fs::remove(folder, ignored);  // not if another server's sockets are in it
     }
   }
