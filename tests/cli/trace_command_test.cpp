@@ -96,10 +96,22 @@ TEST_F(TraceCommand, ShowFilters) {
   EXPECT_EQ(lines({"--type", "MWr"}), 0);
   EXPECT_EQ(lines({"--link", ".down"}), 10);
   EXPECT_EQ(lines({"--function", "gpu0"}), 20);
-  EXPECT_EQ(lines({"--function", "gpu1"}), 0);
+  EXPECT_EQ(lines({"--function", "gpu0", "--type", "MWr"}), 0);
   EXPECT_EQ(lines({"--from-us", "5", "--to-us", "5.5"}), 2);
   EXPECT_EQ(lines({"--limit", "3"}), 3);
   EXPECT_THAT(trace({"show", file_.path(), "--limit", "1"}).out, HasSubstr("MRd    gpu0 (04:00.0)   tag 0"));
+}
+
+TEST_F(TraceCommand, ShowSaysWhichNameIsUnknown) {
+  const auto error = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"show", file_.path()});
+    const test::Outcome outcome = trace(more);
+    EXPECT_EQ(outcome.status, 1);
+    return outcome.error + " | " + outcome.remedy;
+  };
+  EXPECT_THAT(error({"--function", "gpu1"}), HasSubstr("no function's name or number contains \"gpu1\""));
+  EXPECT_THAT(error({"--link", "gpu9"}), HasSubstr("no link's name contains \"gpu9\" | `orrery trace summary`"));
+  EXPECT_THAT(error({"--from-us", "2", "--to-us", "1"}), HasSubstr("--to-us 1 is before --from-us 2"));
 }
 
 TEST_F(TraceCommand, ExportsJson) {
