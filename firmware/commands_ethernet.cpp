@@ -1,10 +1,13 @@
 // Objects of the Ethernet netdev: TIS, TIR, RQT, SQ, RQ, flow steering. The control side: numbers, references and
-// states. The hardware's frame path reads them from here (docs/firmware.md).
+// states. The hardware knows send and receive queues only (docs/firmware.md).
 #include "firmware/commands.h"
 
 namespace orrery::firmware {
 
 using namespace layout;
+using rnic::ContextKind;
+using rnic::reg::ContextOp;
+using rnic::reg::ContextStatus;
 
 namespace {
 
@@ -30,6 +33,8 @@ constexpr std::uint32_t list = 0xf0;
 }  // namespace rqtc
 namespace queuec {  // of SQ and RQ
 constexpr Field state{"state", 0x00, 23, 20};
+constexpr Field reserved_key{"rlky", 0x00, 31, 31};
+constexpr Field user_index{"user_index", 0x04, 23, 0};
 constexpr Field cqn{"cqn", 0x08, 23, 0};
 constexpr Field counter_set{"counter_set_id", 0x0c, 31, 24};  // RQ
 constexpr Field tis_count{"tis_lst_sz", 0x20, 31, 16};        // SQ
@@ -255,9 +260,24 @@ Result create_queue(Firmware& fw, Function& function, Table& table, bool send) {
     return failed(Status::no_resources, Syndrome::exhausted);
   }
   EthernetQueue& queue = table[number];
-  const Result result = fw.load_queue(work_queue_at + wq::page_list, q.get(wq::log_page_size), q.get(wq::page_offset),
-                                      1ULL << (log_entries + log_stride), queue.run, queue.buffer);
+  rnic::FrameQueueContext context;
+  context.function = function.number;
+  context.flags = c.get(queuec::reserved_key) != 0 ? rnic::frame_queue_reserved_key : 0U;
+  context.pd = pd;
+  context.uar = uar;
+  context.cq = cqn;
+  context.user_index = c.get(queuec::user_index);
+  context.log_entries = log_entries;
+  context.log_stride = log_stride;
+  context.doorbell_record = q.get(wq::doorbell);
+  Result result = fw.load_queue(work_queue_at + wq::page_list, q.get(wq::log_page_size), q.get(wq::page_offset),
+                                1ULL << (log_entries + log_stride), queue.run, context.buffer);
+  if (result.status == Status::ok) {
+    result = from_hardware(fw.write_context(send ? ContextKind::send_queue : ContextKind::receive_queue, number,
+                                            &context, sizeof context));
+  }
   if (result.status != Status::ok) {
+    fw.release_run(queue.run);
     table.release(number);
     return result;
   }
@@ -266,9 +286,6 @@ Result create_queue(Firmware& fw, Function& function, Table& table, bool send) {
   queue.uar = uar;
   queue.tis = tis;
   queue.counter_set = send ? 0 : c.get(queuec::counter_set);
-  queue.log_entries = log_entries;
-  queue.log_stride = log_stride;
-  queue.doorbell = q.get(wq::doorbell);
   Firmware::refer(fw.cqs, cqn, 1);
   Firmware::refer(fw.pds, pd, 1);
   Firmware::refer(fw.tises, tis, 1);
@@ -280,7 +297,7 @@ Result create_queue(Firmware& fw, Function& function, Table& table, bool send) {
 }
 
 template <class Table>
-Result modify_queue(Firmware& fw, Function& function, Table& table) {
+Result modify_queue(Firmware& fw, Function& function, Table& table, ContextKind kind) {
   EthernetQueue* queue = table.find(function.number, fw.handle());
   if (queue == nullptr) {
     return failed(Status::bad_resource, Syndrome::handle);
@@ -293,25 +310,44 @@ Result modify_queue(Firmware& fw, Function& function, Table& table) {
   if (after != queuec::reset && after != queuec::ready && after != queuec::error) {
     return failed(Status::bad_parameter, Syndrome::value);
   }
-  queue->queue_state = after;
-  return {};
+  rnic::FrameQueueContext context;
+  if (const ContextStatus status = fw.read_context(kind, fw.handle(), &context, sizeof context);
+      status != ContextStatus::ok) {
+    return from_hardware(status);
+  }
+  context.state = static_cast<rnic::FrameQueueState>(after);
+  const Result result = from_hardware(fw.write_context(kind, fw.handle(), &context, sizeof context));
+  queue->queue_state = result.status == Status::ok ? after : before;
+  return result;
 }
 
 template <class Table>
-Result destroy_queue(Firmware& fw, Function& function, Table& table) {
-  const Result result = destroy(fw, function, table);
-  if (result.status == Status::ok) {
-    EthernetQueue& queue = table[fw.handle()];
-    Firmware::refer(fw.cqs, queue.cqn, -1);
-    Firmware::refer(fw.pds, queue.pd, -1);
-    Firmware::refer(fw.tises, queue.tis, -1);
-    if (queue.uar != 0) {
-      fw.refer_uar(queue.uar, -1);
-    }
-    fw.release_run(queue.run);
-    table.release(fw.handle());
+Result finish_destroy_queue(Firmware& fw, Table& table, ContextKind kind) {
+  const std::uint32_t number = fw.remembered();
+  Result result;
+  if (fw.context_op(kind, number, ContextOp::query) == ContextStatus::draining) {
+    result.pending = true;
+    return result;
   }
+  EthernetQueue& queue = table[number];
+  Firmware::refer(fw.cqs, queue.cqn, -1);
+  Firmware::refer(fw.pds, queue.pd, -1);
+  Firmware::refer(fw.tises, queue.tis, -1);
+  if (queue.uar != 0) {
+    fw.refer_uar(queue.uar, -1);
+  }
+  fw.release_run(queue.run);
+  table.release(number);
   return result;
+}
+
+template <class Table>
+Result destroy_queue(Firmware& fw, Function& function, Table& table, ContextKind kind) {
+  if (const Result result = destroy(fw, function, table); result.status != Status::ok) {
+    return result;
+  }
+  const Result begun = begin_destroy(fw, table, fw.handle(), kind);
+  return begun.pending ? begun : finish_destroy_queue(fw, table, kind);
 }
 
 }  // namespace
@@ -320,19 +356,25 @@ Result create_rq(Firmware& fw, Function& function) {
   return create_queue(fw, function, fw.rqs, false);
 }
 Result modify_rq(Firmware& fw, Function& function) {
-  return modify_queue(fw, function, fw.rqs);
+  return modify_queue(fw, function, fw.rqs, ContextKind::receive_queue);
 }
 Result destroy_rq(Firmware& fw, Function& function) {
-  return destroy_queue(fw, function, fw.rqs);
+  return destroy_queue(fw, function, fw.rqs, ContextKind::receive_queue);
+}
+Result finish_destroy_rq(Firmware& fw, Function& /*function*/) {
+  return finish_destroy_queue(fw, fw.rqs, ContextKind::receive_queue);
 }
 Result create_sq(Firmware& fw, Function& function) {
   return create_queue(fw, function, fw.sqs, true);
 }
 Result modify_sq(Firmware& fw, Function& function) {
-  return modify_queue(fw, function, fw.sqs);
+  return modify_queue(fw, function, fw.sqs, ContextKind::send_queue);
 }
 Result destroy_sq(Firmware& fw, Function& function) {
-  return destroy_queue(fw, function, fw.sqs);
+  return destroy_queue(fw, function, fw.sqs, ContextKind::send_queue);
+}
+Result finish_destroy_sq(Firmware& fw, Function& /*function*/) {
+  return finish_destroy_queue(fw, fw.sqs, ContextKind::send_queue);
 }
 
 // ---- Flow steering -------------------------------------------------------------------------------------------------

@@ -158,8 +158,27 @@ Result query_vport_state(Firmware& fw, Function& /*function*/) {
   return {};
 }
 
-// Counters of the vport: none is kept yet, all read 0.
-Result query_vport_counter(Firmware& /*fw*/, Function& /*function*/) {
+Result query_vport_counter(Firmware& fw, Function& function) {
+  rnic::FrameCounters counters;
+  if (const reg::ContextStatus status =
+          fw.read_context(ContextKind::frame_counters, function.number, &counters, sizeof counters);
+      status != reg::ContextStatus::ok) {
+    return from_hardware(status);
+  }
+  // Errors; InfiniBand unicast and multicast, of which none is counted; Ethernet.
+  const struct {
+    std::uint32_t at;
+    rnic::FrameCounter value;
+  } fields[] = {{0x10, counters.received_errors},    {0x20, counters.sent_errors},
+                {0x70, counters.received_broadcast}, {0x80, counters.sent_broadcast},
+                {0x90, counters.received_unicast},   {0xa0, counters.sent_unicast},
+                {0xb0, counters.received_multicast}, {0xc0, counters.sent_multicast}};
+  for (const auto& field : fields) {
+    if (fw.output_length() >= field.at + 16) {
+      fw.output().set_wide(field.at, field.value.frames);
+      fw.output().set_wide(field.at + 8, field.value.bytes);
+    }
+  }
   return {};
 }
 

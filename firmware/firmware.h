@@ -231,7 +231,7 @@ class Firmware {
   ObjectTable<Tir, 1U << 12, 1> tirs;
   ObjectTable<Rqt, 1U << 10, 1> rqts;
   ObjectTable<EthernetQueue, 1U << 12, 1> rqs;
-  ObjectTable<EthernetQueue, 1U << 12, 1> sqs;
+  ObjectTable<EthernetQueue, 1U << 12, rnic::max_qps> sqs;  // a doorbell must tell them from QPs
   ObjectTable<FlowTable, 1U << 10, 1> flow_tables;
   ObjectTable<FlowGroup, 1U << 12, 1> flow_groups;
   ObjectTable<FlowEntry, 1U << 14, 1> flow_entries;

@@ -95,11 +95,7 @@ struct EthernetQueue : Object {  // an RQ or SQ
   std::uint32_t uar = 0;
   std::uint32_t tis = 0;
   std::uint32_t counter_set = 0;
-  std::uint32_t queue_state = 0;  // 0 reset, 1 ready, 3 error
-  std::uint32_t log_entries = 0;
-  std::uint32_t log_stride = 0;
-  rnic::QueueBuffer buffer;
-  std::uint64_t doorbell = 0;
+  std::uint32_t queue_state = 0;  // as the driver knows it: 0 reset, 1 ready, 3 error
   Run run;
 };
 struct FlowTable : Object {

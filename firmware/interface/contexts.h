@@ -22,6 +22,9 @@ inline constexpr std::uint32_t max_cqs = 1U << 16;
 inline constexpr std::uint32_t max_srqs = 1U << 16;
 inline constexpr std::uint32_t max_eqs = 64;  // of one function
 inline constexpr std::uint32_t max_mkeys = 1U << 20;
+// Ethernet queues. A send queue's number on doorbells and in CQEs is max_qps + its index, so that it is no QP's.
+inline constexpr std::uint32_t max_send_queues = 1U << 12;
+inline constexpr std::uint32_t max_receive_queues = (1U << 12) + 1;
 inline constexpr std::uint32_t max_addresses = 256;  // source address (GID) table entries of one function
 inline constexpr std::uint32_t none = 0xffff'ffffU;  // "no such object" in a number field
 // The reserved lkey of QPs that may use it (qp_reserved_key): bus addresses of the QP's function, for local reads and
@@ -39,7 +42,10 @@ enum class ContextKind : std::uint32_t {
   mkey = 6,
   address = 7,
   group = 8,
-  fault = 9  // read only: FaultRecord, by token
+  fault = 9,           // read only: FaultRecord, by token
+  send_queue = 10,     // FrameQueueContext, by max_qps + index
+  receive_queue = 11,  // FrameQueueContext
+  frame_counters = 12  // read only: FrameCounters, by function
 };
 
 // ---- Translation memory -------------------------------------------------------------------------------------
@@ -225,6 +231,40 @@ struct MkeyContext {
 // indirect: a list element is two consecutive translation memory words: key << 32 | byte count, then the address.
 // A fixed element size (KSM) has byte count 0 and 1 << page_shift bytes.
 
+// ---- Ethernet queues ------------------------------------------------------------------------------------------
+enum class FrameQueueState : std::uint32_t { reset = 0, ready = 1, error = 3 };
+enum FrameQueueFlags : std::uint32_t { frame_queue_reserved_key = 1U << 0 };  // may use the reserved lkey
+
+// A send queue (WQEs of basic blocks of 64 bytes) or a cyclic receive queue. Only its state may be rewritten.
+struct FrameQueueContext {
+  FrameQueueState state = FrameQueueState::reset;
+  std::uint32_t function = 0;
+  std::uint32_t flags = 0;  // FrameQueueFlags
+  std::uint32_t pd = 0;
+  std::uint32_t uar = 0;  // send queue: the only UAR page whose doorbells reach it
+  std::uint32_t cq = none;
+  std::uint32_t user_index = 0;   // copied into CQEs
+  std::uint32_t log_entries = 0;  // send queue: blocks. A receive queue with 0 drops everything
+  std::uint32_t log_stride = 6;   // bytes; send queue: 6
+  std::uint32_t reserved = 0;
+  QueueBuffer buffer;
+  std::uint64_t doorbell_record = 0;  // receive producer (entries) at +0, send producer (blocks) at +4
+};
+
+// Frames of a function's vport; bytes from the destination MAC on, without FCS.
+struct FrameCounter {
+  std::uint64_t frames = 0;
+  std::uint64_t bytes = 0;
+};
+struct FrameCounters {
+  FrameCounter received_errors;  // too long, or a receive queue's error
+  FrameCounter sent_errors;      // work requests in error
+  FrameCounter received_unicast, sent_unicast;
+  FrameCounter received_multicast, sent_multicast;
+  FrameCounter received_broadcast, sent_broadcast;
+  std::uint64_t no_buffer = 0;  // dropped for want of a receive WQE or a ready receive queue
+};
+
 // A multicast group member (UD).
 struct GroupContext {
   std::uint8_t gid[16] = {};
@@ -278,6 +318,6 @@ struct FaultRecord {
 static_assert(sizeof(QueueBuffer) == 16 && sizeof(FunctionContext) == 48 && sizeof(AddressContext) == 32);
 static_assert(sizeof(PathContext) == 48 && sizeof(QpContext) == 192 && sizeof(CqContext) == 64);
 static_assert(sizeof(EqContext) == 40 && sizeof(SrqContext) == 64 && sizeof(MkeyContext) == 64);
-static_assert(sizeof(FaultRecord) == 48);
+static_assert(sizeof(FaultRecord) == 48 && sizeof(FrameQueueContext) == 64 && sizeof(FrameCounters) == 136);
 
 }  // namespace orrery::rnic

@@ -55,6 +55,11 @@ std::size_t context_bytes(ContextKind kind) {
       return sizeof(GroupContext);
     case ContextKind::fault:
       return sizeof(FaultRecord);
+    case ContextKind::send_queue:
+    case ContextKind::receive_queue:
+      return sizeof(FrameQueueContext);
+    case ContextKind::frame_counters:
+      return sizeof(FrameCounters);
   }
   return 0;
 }

@@ -75,6 +75,17 @@ constexpr Field flow_label{0x1c, 0, 20};
 constexpr std::size_t gid = 0x20;
 }  // namespace vector
 
+namespace ethernet {  // segment of frames, after the control segment
+constexpr std::size_t bytes = 16;
+constexpr Field l3_checksum{0x04, 30, 1};
+constexpr Field l4_checksum{0x04, 31, 1};
+constexpr Field segment_bytes{0x04, 0, 16};
+constexpr Field insert_vlan{0x0c, 31, 1};
+constexpr Field vlan_tci{0x0c, 0, 16};
+constexpr Field header_bytes{0x0c, 16, 10};
+constexpr std::size_t header = 0x0e;  // goes on behind the segment, padded to 16 bytes
+}  // namespace ethernet
+
 namespace data_segment {
 constexpr std::uint32_t inline_flag = 1U << 31;
 constexpr std::uint32_t inline_length = 0x3ff;
@@ -83,7 +94,12 @@ constexpr std::uint32_t end_of_list = 0x100;        // the key that ends a recei
 }  // namespace data_segment
 
 namespace cqe {
+constexpr Field checksum{0x14, 16, 16};
 constexpr Field source_lid{0x14, 0, 16};
+constexpr Field l4_ok{0x1c, 26, 1};
+constexpr Field l3_ok{0x1c, 25, 1};
+constexpr Field l4_type{0x1c, 20, 3};
+constexpr Field l3_type{0x1c, 18, 2};
 constexpr Field source_qp{0x18, 0, 24};
 constexpr Field level_or_type{0x18, 24, 4};
 constexpr Field has_grh{0x18, 28, 2};
@@ -215,6 +231,25 @@ void decode_vector(std::span<const std::byte> at, DatagramAddress& into) {
   std::memcpy(path.remote_gid, at.data() + vector::gid, sizeof(path.remote_gid));
 }
 
+// The control segment, into a request without data that is `invalid` as yet. Returns the WQE's end; 0: malformed.
+std::size_t decode_control(std::span<const std::byte> wqe, SendWorkRequest& into) {
+  const std::uint32_t segments = get(wqe, control::segments);
+  const std::uint32_t first = word(wqe, 0x00);
+  const std::uint32_t flags = word(wqe, 0x08);
+  into.raw_opcode = static_cast<std::uint8_t>(extract(first, control::opcode));
+  into.index = static_cast<std::uint16_t>(extract(first, control::wqe_index));
+  into.blocks = static_cast<std::uint16_t>((std::max(1U, segments) + 3) / 4);
+  into.signalled = extract(flags, control::completion) != 0;
+  into.solicited = extract(flags, control::solicited) != 0;
+  into.fence = extract(flags, control::fence) != 0;
+  into.immediate = get(wqe, control::immediate);
+  into.is_inline = false;
+  into.length = 0;
+  into.entry_count = 0;
+  into.opcode = SendOpcode::invalid;
+  return segments * segment <= wqe.size() ? segments * segment : 0;
+}
+
 std::uint32_t syndrome_of(CompletionCode code) {
   switch (code) {
     case CompletionCode::success:
@@ -268,6 +303,14 @@ std::uint32_t cqe_opcode(const Completion& c) {
   return 0;
 }
 
+std::uint32_t l3_type(FrameSummary::Network network) {
+  return network == FrameSummary::Network::ipv6 ? 1 : network == FrameSummary::Network::ipv4 ? 2 : 0;
+}
+
+std::uint32_t l4_type(FrameSummary::Transport transport) {
+  return transport == FrameSummary::Transport::tcp ? 1 : transport == FrameSummary::Transport::udp ? 2 : 0;
+}
+
 std::uint32_t packet_type(NetworkHeader header) {
   switch (header) {
     case NetworkHeader::ipv6:
@@ -299,25 +342,11 @@ std::uint32_t Mlx5QueueFormat::send_blocks(std::span<const std::byte> head) cons
 }
 
 void Mlx5QueueFormat::decode_send(std::span<const std::byte> wqe, QpType type, SendWorkRequest& into) const {
-  const std::uint32_t segments = get(wqe, control::segments);
-  const std::size_t end = segments * segment;
-  const std::uint32_t raw = get(wqe, control::opcode);
-  const std::uint32_t flags = word(wqe, 0x08);
-  into.raw_opcode = static_cast<std::uint8_t>(raw);
-  into.index = static_cast<std::uint16_t>(get(wqe, control::wqe_index));
-  into.blocks = static_cast<std::uint16_t>((std::max(1U, segments) + 3) / 4);
-  into.signalled = extract(flags, control::completion) != 0;
-  into.solicited = extract(flags, control::solicited) != 0;
-  into.fence = extract(flags, control::fence) != 0;
-  into.immediate = get(wqe, control::immediate);
-  into.is_inline = false;
-  into.length = 0;
-  into.entry_count = 0;
-  into.opcode = SendOpcode::invalid;
-  if (segments == 0 || end > wqe.size()) {
+  const std::size_t end = decode_control(wqe, into);
+  if (end == 0) {
     return;
   }
-  const SendOpcode opcode = neutral_opcode(raw);
+  const SendOpcode opcode = neutral_opcode(into.raw_opcode);
   if (opcode == SendOpcode::invalid || opcode == SendOpcode::nop || opcode == SendOpcode::ethernet_lso) {
     into.opcode = opcode;
     return;
@@ -366,6 +395,45 @@ void Mlx5QueueFormat::decode_send(std::span<const std::byte> wqe, QpType type, S
   }
 }
 
+void Mlx5QueueFormat::decode_frame(std::span<const std::byte> wqe, FrameWorkRequest& into) const {
+  constexpr std::uint32_t opcode_send = 0x0a, opcode_lso = 0x0e;
+  into.header_offset = into.header_bytes = into.segment_bytes = 0;
+  into.ip_checksum = into.l4_checksum = into.insert_vlan = false;
+  const std::size_t end = decode_control(wqe, into);
+  if (end == 0) {
+    return;
+  }
+  if (into.raw_opcode == 0) {
+    into.opcode = SendOpcode::nop;
+    return;
+  }
+  const bool lso = into.raw_opcode == opcode_lso;
+  if ((!lso && into.raw_opcode != opcode_send) || end < segment + ethernet::bytes) {
+    return;
+  }
+  const std::span<const std::byte> frame = wqe.subspan(segment);
+  const std::uint32_t flags = word(frame, 0x04);
+  const std::uint32_t header = word(frame, 0x0c);
+  into.ip_checksum = extract(flags, ethernet::l3_checksum) != 0;
+  into.l4_checksum = extract(flags, ethernet::l4_checksum) != 0;
+  into.segment_bytes = extract(flags, ethernet::segment_bytes);
+  into.insert_vlan = extract(header, ethernet::insert_vlan) != 0;
+  std::size_t at = segment + ethernet::bytes;
+  if (into.insert_vlan) {
+    into.vlan_tci = static_cast<std::uint16_t>(extract(header, ethernet::vlan_tci));
+  } else if (const std::uint32_t bytes = extract(header, ethernet::header_bytes); bytes != 0) {
+    into.header_offset = segment + ethernet::header;
+    into.header_bytes = bytes;
+    at = std::max(at, (into.header_offset + bytes + segment - 1) / segment * segment);
+    if (at > end) {
+      return;
+    }
+  }
+  if (decode_data(wqe, at, end, into)) {
+    into.opcode = lso ? SendOpcode::ethernet_lso : SendOpcode::ethernet;
+  }
+}
+
 bool Mlx5QueueFormat::decode_receive(std::span<const std::byte> wqe, ReceiveWorkRequest& into) const {
   return decode_list(wqe, 0, into);
 }
@@ -383,7 +451,12 @@ void Mlx5QueueFormat::encode_completion(const Completion& c, std::uint32_t pass,
   const std::span<std::byte> at = into.last(64);  // of a 128-byte entry: the upper half
   const bool good = c.code == CompletionCode::success;
   if (good) {
+    put(at, cqe::checksum, c.frame.checksum);
     put(at, cqe::source_lid, c.source_lid);
+    put(at, cqe::l4_ok, c.frame.l4_ok ? 1 : 0);
+    put(at, cqe::l3_ok, c.frame.ip_ok ? 1 : 0);
+    put(at, cqe::l4_type, l4_type(c.frame.transport));
+    put(at, cqe::l3_type, l3_type(c.frame.network));
     put(at, cqe::source_qp, c.source_qp);
     put(at, cqe::level_or_type, c.network == NetworkHeader::absent ? c.service_level : packet_type(c.network));
     put(at, cqe::has_grh, c.has_grh ? 1 : 0);

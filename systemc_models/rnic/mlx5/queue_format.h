@@ -37,6 +37,7 @@ class Mlx5QueueFormat final : public QueueFormat {
   [[nodiscard]] std::uint32_t cq_consumer(std::span<const std::byte, 8> record) const override;
   [[nodiscard]] std::uint32_t send_blocks(std::span<const std::byte> head) const override;
   void decode_send(std::span<const std::byte> wqe, QpType type, SendWorkRequest& into) const override;
+  void decode_frame(std::span<const std::byte> wqe, FrameWorkRequest& into) const override;
   [[nodiscard]] bool decode_receive(std::span<const std::byte> wqe, ReceiveWorkRequest& into) const override;
   [[nodiscard]] bool decode_srq(std::span<const std::byte> wqe, ReceiveWorkRequest& into) const override;
   void encode_completion(const Completion& completion, std::uint32_t pass, std::span<std::byte> into) const override;

@@ -25,11 +25,13 @@ VerbsEngine::Parts::Parts(const VerbsSettings& settings, const QueueFormat& form
       srqs(core, scatters),
       wire(core, *this),
       atomics(core),
+      ethernet(core, cqs, scatters, wire),
       qps(max_qps),
       groups(settings.max_groups) {
   for (auto& pair : management_) {
     pair = {none, none};
   }
+  wire.set_frame_sink(&ethernet);
 }
 
 VerbsEngine::Parts::~Parts() = default;
@@ -158,6 +160,7 @@ void VerbsEngine::Parts::reset(std::uint32_t function) {
       ++at;
     }
   }
+  ethernet.reset(function);
   management_[function] = {none, none};
   cqs.reset(function);
   eqs.reset(function);
@@ -214,6 +217,10 @@ bool VerbsEngine::Parts::settle(ContextKind kind, std::uint32_t index) {
       break;
     case ContextKind::srq:
       life = srqs.lifetime(index);
+      break;
+    case ContextKind::send_queue:
+    case ContextKind::receive_queue:
+      life = ethernet.lifetime(kind, index);
       break;
     default:
       return true;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "systemc_models/rnic/ethernet/ethernet_engine.h"
 #include "systemc_models/rnic/verbs/queue_pair.h"
 #include "systemc_models/rnic/verbs/requester.h"
 #include "systemc_models/rnic/verbs/responder.h"
@@ -30,6 +31,7 @@ struct VerbsEngine::Parts final : PacketListener, EventHandler {
   SharedReceiveQueues srqs;
   Wire wire;
   AtomicUnit atomics;
+  EthernetEngine ethernet;
   std::unique_ptr<fabric::TimerPool> timers;  // from the first attach() on
   std::unique_ptr<Blocks> blocks;
   SparseTable<std::unique_ptr<QueuePair>> qps;

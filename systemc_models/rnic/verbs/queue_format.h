@@ -84,6 +84,18 @@ struct SendWorkRequest {
   std::array<DataEntry, max_entries> entries;  // only the first entry_count are set
 };
 
+// A work request of an Ethernet send queue: nop, ethernet or ethernet_lso, else `invalid`. The frame is
+// [header_offset, header_offset + header_bytes) of the WQE, then the entries.
+struct FrameWorkRequest : SendWorkRequest {
+  std::uint32_t header_offset = 0;
+  std::uint32_t header_bytes = 0;
+  std::uint32_t segment_bytes = 0;  // LSO: payload bytes of a frame (MSS)
+  bool ip_checksum = false;         // of IPv4's header, to be written
+  bool l4_checksum = false;         // of TCP or UDP
+  bool insert_vlan = false;
+  std::uint16_t vlan_tci = 0;
+};
+
 struct ReceiveWorkRequest {
   std::uint64_t length = 0;
   std::uint32_t entry_count = 0;
@@ -120,6 +132,17 @@ enum class CompletionKind : std::uint8_t {
 // What the received packet had in front of its payload.
 enum class NetworkHeader : std::uint8_t { absent, grh, ipv4, ipv6 };
 
+// What was found in a received Ethernet frame.
+struct FrameSummary {
+  enum class Network : std::uint8_t { other, ipv6, ipv4 };
+  enum class Transport : std::uint8_t { other, tcp, udp };
+  Network network = Network::other;
+  Transport transport = Transport::other;
+  bool ip_ok = false;          // IPv4: the header's checksum; IPv6: it is whole
+  bool l4_ok = false;          // TCP or UDP, not a fragment, checksum right
+  std::uint16_t checksum = 0;  // one's complement sum of the IP packet, header included, not inverted
+};
+
 struct Completion {
   CompletionCode code = CompletionCode::success;
   CompletionKind kind = CompletionKind::request;
@@ -137,6 +160,7 @@ struct Completion {
   std::uint32_t source_qp = 0;   // datagrams
   std::uint32_t immediate = 0;   // immediate data, or the key that was invalidated
   std::uint32_t byte_count = 0;
+  FrameSummary frame;           // Ethernet receive queues
   std::uint64_t timestamp = 0;  // nanoseconds of simulated time
 };
 
@@ -163,6 +187,8 @@ class QueueFormat {
   // `wqe` holds at least send_blocks() blocks. A malformed WQE gives `invalid`, with raw_opcode, index, blocks and
   // signalled as far as they could be read.
   virtual void decode_send(std::span<const std::byte> wqe, QpType type, SendWorkRequest& into) const = 0;
+  // The same for an Ethernet send queue.
+  virtual void decode_frame(std::span<const std::byte> wqe, FrameWorkRequest& into) const = 0;
   // `wqe`: one stride of a receive queue. False: malformed.
   [[nodiscard]] virtual bool decode_receive(std::span<const std::byte> wqe, ReceiveWorkRequest& into) const = 0;
   // The same for one of an SRQ, which begins with a link to the next.

@@ -45,14 +45,6 @@ void VerbsEngine::attach(fabric::Port& port, fabric::PacketPool& pool) {
   parts_->wire.attach(port);
 }
 
-void VerbsEngine::set_frame_sink(FrameSink* sink) {
-  parts_->wire.set_frame_sink(sink);
-}
-
-void VerbsEngine::send_frame(const fabric::Packet& packet) {
-  parts_->wire.send(packet);
-}
-
 ControlResult VerbsEngine::write_context(ContextKind kind, std::uint32_t index, std::span<const std::byte> bytes) {
   Parts& p = *parts_;
   p.reap();
@@ -96,7 +88,13 @@ ControlResult VerbsEngine::write_context(ContextKind kind, std::uint32_t index, 
       GroupContext context;
       return copy_in(bytes, context) ? p.write_group(index, context) : ControlResult::bad_value;
     }
+    case ContextKind::send_queue:
+    case ContextKind::receive_queue: {
+      FrameQueueContext context;
+      return copy_in(bytes, context) ? p.ethernet.write(kind, index, context) : ControlResult::bad_value;
+    }
     case ContextKind::fault:
+    case ContextKind::frame_counters:
       break;
   }
   return ControlResult::bad_index;
@@ -146,6 +144,14 @@ ControlResult VerbsEngine::read_context(ContextKind kind, std::uint32_t index, s
       const FaultRecord* record = p.find_fault(index);
       return record != nullptr ? copy_out(*record, into) : ControlResult::bad_index;
     }
+    case ContextKind::send_queue:
+    case ContextKind::receive_queue: {
+      FrameQueueContext context;
+      const ControlResult result = p.ethernet.read(kind, index, context);
+      return result == ControlResult::ok ? copy_out(context, into) : result;
+    }
+    case ContextKind::frame_counters:
+      return index < max_functions ? copy_out(p.ethernet.counters(index), into) : ControlResult::bad_index;
   }
   return ControlResult::bad_index;
 }
@@ -180,7 +186,12 @@ ControlResult VerbsEngine::destroy_context(ContextKind kind, std::uint32_t index
     case ContextKind::mkey:
       result = p.write_mkey(index, {});
       break;
+    case ContextKind::send_queue:
+    case ContextKind::receive_queue:
+      result = p.ethernet.destroy(kind, index);
+      break;
     case ContextKind::fault:
+    case ContextKind::frame_counters:
       return ControlResult::bad_index;
   }
   if (result != ControlResult::ok) {
@@ -250,6 +261,12 @@ void VerbsEngine::ring_send(std::uint32_t function, std::uint32_t uar, std::uint
   }
   VerbsCounters& counters = p.core.counters[function];
   ++counters.doorbells;
+  if (qpn >= max_qps) {
+    if (!p.core.usable(function) || !p.ethernet.ring(function, uar, qpn)) {
+      ++counters.doorbells_refused;
+    }
+    return;
+  }
   QueuePair* qp = p.find_qp(qpn);
   if (!p.core.usable(function) || qp == nullptr || qp->context.function != function || qp->context.uar != uar) {
     ++counters.doorbells_refused;
@@ -285,6 +302,10 @@ void VerbsEngine::update_eq(std::uint32_t function, std::uint32_t uar, std::uint
 
 const VerbsCounters& VerbsEngine::counters(std::uint32_t function) const {
   return parts_->core.counters[function % max_functions];
+}
+
+const FrameCounters& VerbsEngine::frame_counters(std::uint32_t function) const {
+  return parts_->ethernet.counters(function % max_functions);
 }
 
 }  // namespace orrery::rnic

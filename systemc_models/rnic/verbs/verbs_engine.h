@@ -100,7 +100,7 @@ class EventSink {
   ~EventSink() = default;
 };
 
-// Takes what the RNIC receives and is not RoCE: the netdev engine. The content's reference becomes the sink's.
+// Takes what the RNIC receives and is not RoCE: the Ethernet engine. The content's reference becomes the sink's.
 class FrameSink {
  public:
   virtual void on_frame(const fabric::Packet& packet) = 0;
@@ -131,11 +131,6 @@ class VerbsEngine {
   // The wire, and the pool of its packets. All functions share it.
   void attach(fabric::Port& port, fabric::PacketPool& pool);
 
-  // Who gets Ethernet frames; they are dropped without. It outlives the engine. Frames are sent by send_frame(),
-  // which takes over the content's reference.
-  void set_frame_sink(FrameSink* sink);
-  void send_frame(const fabric::Packet& packet);
-
   // ---- Control ------------------------------------------------------------------------------------------------
   // Creates the context, or changes it if there is one. `bytes`: the context structure, exactly.
   //
@@ -144,7 +139,7 @@ class VerbsEngine {
   // the hardware has put in error stays there whatever is written (wrong_state), until reset. Attributes may be
   // rewritten in any state; PSNs are taken over at init → rtr (receive) and rtr → rts (send).
   // CQ, EQ, SRQ, mkey: indices and ownership start anew when a context becomes valid.
-  // SRQ: rewriting a valid one changes its limit only.
+  // SRQ: rewriting a valid one changes its limit only. Ethernet queues: their state only.
   ControlResult write_context(ContextKind kind, std::uint32_t index, std::span<const std::byte> bytes);
   // The context as it stands: state, PSNs and limits are the hardware's. ContextKind::fault: a FaultRecord by token.
   ControlResult read_context(ContextKind kind, std::uint32_t index, std::span<std::byte> into) const;
@@ -174,12 +169,14 @@ class VerbsEngine {
   // ---- Data ---------------------------------------------------------------------------------------------------
   // Doorbells through UAR page `uar` of `function`. One through another page than the object's is counted and
   // ignored.
+  // Numbers from max_qps on: an Ethernet send queue's.
   void ring_send(std::uint32_t function, std::uint32_t uar, std::uint32_t qpn);
   void arm_cq(std::uint32_t function, std::uint32_t uar, std::uint32_t cqn, std::uint32_t consumer, bool solicited_only,
               std::uint32_t sequence);
   void update_eq(std::uint32_t function, std::uint32_t uar, std::uint32_t eqn, std::uint32_t consumer, bool arm);
 
   [[nodiscard]] const VerbsCounters& counters(std::uint32_t function) const;
+  [[nodiscard]] const FrameCounters& frame_counters(std::uint32_t function) const;
 
  private:
   struct Parts;
