@@ -14,6 +14,12 @@ if(ORRERY_CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER "${ORRERY_CCACHE}")
 endif()
 
+# Linking is a tenth of a build; lld takes a fraction of what ld takes.
+find_program(ORRERY_LLD ld.lld)
+if(ORRERY_LLD)
+  add_link_options(-fuse-ld=lld)
+endif()
+
 add_library(orrery_warnings INTERFACE)
 target_compile_options(orrery_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual -Wundef

@@ -1,4 +1,4 @@
-# orrery_compile_together(target): the target's files are compiled eight at a time, since most of a file's time goes
+# orrery_compile_together(target): the target's files are compiled sixteen at a time, since most of a file's time goes
 # to the libraries' headers. compile_commands.json, and the target <target>_files (in no build by itself), have each
 # file by itself: for clang-tidy, for editors, and to see that a file includes what it uses. Files with options of
 # their own stay by themselves. Not for hot paths: g++ inlines less in a larger unit (the IOMMU's walks took 1.2 times
@@ -14,13 +14,13 @@ function(orrery_compile_together target)
   foreach(property COMPILE_DEFINITIONS COMPILE_OPTIONS INCLUDE_DIRECTORIES COMPILE_FEATURES)
     set_target_properties(${target}_files PROPERTIES ${property} "$<TARGET_PROPERTY:${target},${property}>")
   endforeach()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8 EXPORT_COMPILE_COMMANDS OFF)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16 EXPORT_COMPILE_COMMANDS OFF)
 endfunction()
 
-# orrery_library(name SOURCES … LINK … [QUICKLY]): a static library target of one folder, alias Orrery::name.
-# QUICKLY: no hot path is in it, so it is compiled with ORRERY_BUILD_QUICKLY, and together.
+# orrery_library(name SOURCES … LINK … [TOGETHER] [QUICKLY]): a static library target of one folder, alias Orrery::name.
+# TOGETHER: its files are compiled together. QUICKLY: that, and with ORRERY_BUILD_QUICKLY, since no hot path is in it.
 function(orrery_library name)
-  cmake_parse_arguments(ARG "QUICKLY" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "TOGETHER;QUICKLY" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
   add_library(orrery_${name} STATIC ${ARG_SOURCES})
   add_library(Orrery::${name} ALIAS orrery_${name})
   set_target_properties(orrery_${name} PROPERTIES EXPORT_NAME ${name})
@@ -31,6 +31,8 @@ function(orrery_library name)
   target_link_libraries(orrery_${name} PUBLIC ${ARG_LINK} PRIVATE $<BUILD_INTERFACE:orrery_warnings> ${ARG_PRIVATE_LINK})
   if(ARG_QUICKLY)
     target_compile_options(orrery_${name} PRIVATE ${ORRERY_BUILD_QUICKLY})
+  endif()
+  if(ARG_QUICKLY OR ARG_TOGETHER)
     orrery_compile_together(orrery_${name})
   endif()
 endfunction()
@@ -69,8 +71,9 @@ endfunction()
 function(orrery_fuzz_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   set(corpus "${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name}")
-  add_executable(${name}_replay ${ARG_SOURCES} "${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cpp")
-  target_link_libraries(${name}_replay PRIVATE ${ARG_LINK} orrery_warnings)
+  add_executable(${name}_replay ${ARG_SOURCES})
+  target_link_libraries(${name}_replay PRIVATE ${ARG_LINK} fuzz_replay_main orrery_warnings)
+  target_compile_options(${name}_replay PRIVATE ${ORRERY_BUILD_QUICKLY})
   add_test(NAME ${name}_corpus COMMAND ${name}_replay "${corpus}")
   set_tests_properties(${name}_corpus PROPERTIES LABELS quick TIMEOUT 60)
   if(ORRERY_BUILD_FUZZERS)

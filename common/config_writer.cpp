@@ -48,7 +48,7 @@ std::string number_text(double value) {
   return text;
 }
 
-std::string time_text(Picoseconds value, TimeUnit unit) {
+std::string time_number(Picoseconds value, TimeUnit unit) {
   if (unit == TimeUnit::picoseconds) {
     return fmt::format("{}", value.count);
   }
@@ -137,8 +137,8 @@ void ConfigWriter::choice_index(std::string_view key, std::size_t& value, std::s
 
 void ConfigWriter::duration(std::string_view key, std::optional<Picoseconds>& value, TimeUnit unit,
                             const TimeRule& rule, ConfigNote note) {
-  emit(key, value ? time_text(*value, unit) : "",
-       fmt::format("{} to {}", time_text(rule.minimum, unit), time_text(rule.maximum, unit)), note);
+  emit(key, value ? time_number(*value, unit) : "",
+       fmt::format("{} to {}", time_number(rule.minimum, unit), time_number(rule.maximum, unit)), note);
 }
 
 void ConfigWriter::texts(std::string_view key, std::vector<std::string>& value, const TextRule& /*rule*/,

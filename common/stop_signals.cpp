@@ -22,14 +22,14 @@ constexpr int patience = 4;
 // What the handler uses; std::atomic of int is lock-free, and so allowed there.
 std::atomic<int> read_end{-1};
 std::atomic<int> write_end{-1};
-std::atomic<int> first{0};
+std::atomic<int> first_signal{0};
 std::atomic<int> count{0};
 std::array<struct sigaction, numbers.size()> before{};
 
 void on_signal(int number) {
   const int kept = errno;
   int none = 0;
-  first.compare_exchange_strong(none, number);
+  first_signal.compare_exchange_strong(none, number);
   if (count.fetch_add(1) + 1 >= patience) {
     ::_exit(128 + number);
   }
@@ -72,7 +72,7 @@ int StopSignals::descriptor() const {
 }
 
 int stop_signal() {
-  return first;
+  return first_signal;
 }
 
 void throw_if_stopped() {

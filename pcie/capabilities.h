@@ -35,9 +35,12 @@ struct PowerManagementCapability {
   bool d2 = false;
 };
 
+// PCIe Base 6.3 §7.7.2.2: the table size has 11 bits.
+inline constexpr unsigned most_msix_vectors = 2048;
+
 // §7.7.2. Table and PBA live in memory BARs of the function; offsets are multiples of 8 bytes.
 struct MsixCapability {
-  unsigned vectors = 1;  // 1 … 2048
+  unsigned vectors = 1;  // 1 … most_msix_vectors
   unsigned table_bar = 0;
   std::uint32_t table_offset = 0;  // 16 bytes an entry
   unsigned pba_bar = 0;

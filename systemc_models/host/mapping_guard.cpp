@@ -17,7 +17,7 @@ namespace orrery::models {
 
 namespace {
 
-constexpr std::uint64_t page_bytes = 4096;
+constexpr std::uint64_t guarded_bytes = 4096;  // a page
 
 // What the signal handler may look at: fixed storage, lock-free fields.
 struct Slot {
@@ -35,8 +35,8 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
   for (Slot& slot : slots) {
     const std::uintptr_t start = slot.start.load(std::memory_order_acquire);
     if (start != 0 && address - start < slot.size.load(std::memory_order_acquire)) {
-      auto* page = reinterpret_cast<void*>(address & ~(page_bytes - 1));
-      if (mmap(page, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+      auto* page = reinterpret_cast<void*>(address & ~(guarded_bytes - 1));
+      if (mmap(page, guarded_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
           MAP_FAILED) {
         slot.truncated.store(true, std::memory_order_release);
         errno = saved_errno;

@@ -12,7 +12,6 @@ namespace orrery::models {
 
 namespace {
 
-constexpr unsigned most_vectors = 2048;          // PCIe Base 6.3 §7.7.2.2
 constexpr std::uint32_t table_entry_bytes = 16;  // §7.7.2.6
 constexpr std::uint32_t smallest_msix_bar = 4096;
 
@@ -43,7 +42,7 @@ PluginFunction make_plugin_function(const std::string& device, const TlmFunction
     identity.subsystem_id = identity.device_id;
   }
   identity.multi_function = false;
-  if (function.msix_vectors > most_vectors) {
+  if (function.msix_vectors > pcie::most_msix_vectors) {
     throw Error(fmt::format("device {}: {} MSI-X vectors", device, function.msix_vectors), "use 0 to 2048");
   }
 

@@ -7,12 +7,12 @@
 #include <spdlog/spdlog.h>
 
 #include "common/error.h"
+#include "pcie/capabilities.h"
 
 namespace orrery::models {
 
 namespace {
 
-constexpr unsigned most_vectors = 2048;  // PCIe Base 6.3 §7.7.2.2
 constexpr unsigned most_complaints = 10;
 
 pcie::CompletionStatus completion_of(tlm::tlm_response_status status) {
@@ -432,7 +432,7 @@ void TlmAdapter::msix(unsigned vector) {
 }
 
 sc_core::sc_signal_inout_if<bool>& TlmAdapter::irq(unsigned vector) {
-  if (vector >= most_vectors) {
+  if (vector >= pcie::most_msix_vectors) {
     throw Error(fmt::format("device {}: its model asks for irq({})", device_name_, vector),
                 "MSI-X vectors are 0 to 2047");
   }
