@@ -23,14 +23,14 @@ constexpr int patience = 4;
 std::atomic<int> read_end{-1};
 std::atomic<int> write_end{-1};
 std::atomic<int> first_signal{0};
-std::atomic<int> count{0};
+std::atomic<int> arrived{0};
 std::array<struct sigaction, numbers.size()> before{};
 
 void on_signal(int number) {
   const int kept = errno;
   int none = 0;
   first_signal.compare_exchange_strong(none, number);
-  if (count.fetch_add(1) + 1 >= patience) {
+  if (arrived.fetch_add(1) + 1 >= patience) {
     ::_exit(128 + number);
   }
   const auto byte = static_cast<unsigned char>(number);

@@ -8,7 +8,7 @@ namespace orrery::bridge {
 namespace {
 
 // PCI Local Bus 3.0 §6.2: command register; base address registers; expansion ROM base address.
-constexpr std::size_t command = 0x04;
+constexpr std::size_t command_register = 0x04;
 constexpr std::size_t command_end = 0x06;
 constexpr std::size_t bars = 0x10;
 constexpr std::size_t bars_end = 0x28;
@@ -73,9 +73,9 @@ void ConfigRecord::note(std::uint64_t offset, std::span<const std::byte> data, b
 }
 
 void ConfigRecord::replay(std::vector<RelayRequest>& requests) const {
-  replay_range(0, command, requests);
+  replay_range(0, command_register, requests);
   replay_range(command_end, size, requests);
-  replay_range(command, command_end, requests);
+  replay_range(command_register, command_end, requests);
 }
 
 void ConfigRecord::replay_range(std::size_t begin, std::size_t end, std::vector<RelayRequest>& requests) const {
