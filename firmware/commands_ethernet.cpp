@@ -289,9 +289,7 @@ Result create_queue(Firmware& fw, Function& function, Table& table, bool send) {
   Firmware::refer(fw.cqs, cqn, 1);
   Firmware::refer(fw.pds, pd, 1);
   Firmware::refer(fw.tises, tis, 1);
-  if (uar != 0) {
-    fw.refer_uar(uar, 1);
-  }
+  Firmware::refer(fw.uars, uar, 1);
   fw.give_handle(number);
   return {};
 }
@@ -333,9 +331,7 @@ Result finish_destroy_queue(Firmware& fw, Table& table, ContextKind kind) {
   Firmware::refer(fw.cqs, queue.cqn, -1);
   Firmware::refer(fw.pds, queue.pd, -1);
   Firmware::refer(fw.tises, queue.tis, -1);
-  if (queue.uar != 0) {
-    fw.refer_uar(queue.uar, -1);
-  }
+  Firmware::refer(fw.uars, queue.uar, -1);
   fw.release_run(queue.run);
   table.release(number);
   return result;

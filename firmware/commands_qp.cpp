@@ -87,7 +87,8 @@ Result create_qp(Firmware& fw, Function& function) {
   q.log_receive_stride = 4 + c.get(qpc::log_rq_stride);
   q.log_send_blocks = c.get(qpc::log_sq_size);
   q.doorbell_record = c.get(qpc::doorbell);
-  if (fw.uars.find(function.number, q.uar) == nullptr) {
+  // Only a send queue has a doorbell: the driver gives an XRC target no UAR page.
+  if (fw.uars.find(function.number, q.uar) == nullptr && (has_send || q.uar != 0)) {
     return failed(Status::bad_resource, Syndrome::uar);
   }
   // The driver gives the control QP its protection domain with the first transition.
@@ -143,7 +144,7 @@ Result create_qp(Firmware& fw, Function& function) {
   qp.xrcd = or_zero(q.xrc_domain);
   qp.page_shift = q.buffer.page_shift;
   Firmware::refer(fw.pds, qp.pd, 1);
-  fw.refer_uar(qp.uar, 1);
+  Firmware::refer(fw.uars, qp.uar, 1);
   Firmware::refer(fw.cqs, qp.send_cq, 1);
   Firmware::refer(fw.cqs, qp.receive_cq, 1);
   Firmware::refer(fw.srqs, qp.srq, 1);
@@ -174,7 +175,7 @@ Result finish_destroy_qp(Firmware& fw, Function& /*function*/) {
   Qp& qp = fw.qps[qpn];
   fw.release_run(qp.run);
   Firmware::refer(fw.pds, qp.pd, -1);
-  fw.refer_uar(qp.uar, -1);
+  Firmware::refer(fw.uars, qp.uar, -1);
   Firmware::refer(fw.cqs, qp.send_cq, -1);
   Firmware::refer(fw.cqs, qp.receive_cq, -1);
   Firmware::refer(fw.srqs, qp.srq, -1);

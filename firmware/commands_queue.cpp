@@ -72,7 +72,7 @@ Result create_eq(Firmware& fw, Function& function) {
   eq.state = ObjectState::used;
   eq.vector = static_cast<std::uint8_t>(context.vector);
   eq.log_entries = static_cast<std::uint8_t>(context.log_entries);
-  fw.refer_uar(eq.uar, 1);
+  Firmware::refer(fw.uars, eq.uar, 1);
   if ((eq.mask >> event_command & 1U) != 0 && function.command_eqn == 0) {
     function.command_eqn = eqn;
   }
@@ -113,7 +113,7 @@ Result finish_destroy_eq(Firmware& fw, Function& function) {
   }
   Eq& eq = function.eqs[eqn];
   fw.release_run(eq.run);
-  fw.refer_uar(eq.uar, -1);
+  Firmware::refer(fw.uars, eq.uar, -1);
   eq = Eq{};
   return result;
 }
@@ -179,7 +179,7 @@ Result create_cq(Firmware& fw, Function& function) {
   cq.eqn = eqn;
   cq.uar = context.uar;
   ++function.eqs[eqn].references;
-  fw.refer_uar(cq.uar, 1);
+  Firmware::refer(fw.uars, cq.uar, 1);
   fw.give_handle(cqn);
   return {};
 }
@@ -207,7 +207,7 @@ Result finish_destroy_cq(Firmware& fw, Function& function) {
   Cq& cq = fw.cqs[cqn];
   fw.release_run(cq.run);
   --function.eqs[cq.eqn].references;
-  fw.refer_uar(cq.uar, -1);
+  Firmware::refer(fw.uars, cq.uar, -1);
   fw.cqs.release(cqn);
   return result;
 }

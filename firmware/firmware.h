@@ -191,7 +191,6 @@ class Firmware {
                     Run& run, rnic::QueueBuffer& buffer);
 
   // References. A number of 0 refers to nothing.
-  void refer_uar(std::uint32_t uar, int by) { uars[uar].references += static_cast<std::uint32_t>(by); }
   template <class Table>
   static void refer(Table& table, std::uint32_t number, int by) {
     if (number != 0) {

@@ -438,6 +438,17 @@ TEST_F(Mlx5Command, QueuePairsOfNothing) {
   EXPECT_EQ(driver.create_qp({.service = 3, .pd = pd, .cqn = cqn, .xrcd = 77}).status, number(Status::bad_resource));
 }
 
+// As the stock driver creates it: no queue of its own, no UAR page, no CQ.
+TEST_F(Mlx5Command, XrcTargetHasNoDoorbell) {
+  objects();
+  const std::uint32_t domain = driver.run(0x80e).handle();
+  const Reply target =
+      driver.create_qp({.service = 3, .pd = pd, .cqn = 0, .rq_type = 3, .xrcd = domain, .target = true});
+  ASSERT_TRUE(target.ok());
+  EXPECT_TRUE(driver.run(0x501, 0, {target.handle()}).ok());
+  EXPECT_TRUE(driver.run(0x80f, 0, {domain}).ok());
+}
+
 TEST_F(Mlx5Command, ErrorsReachTheAsynchronousQueue) {
   objects();
   const std::uint32_t qpn = ready_qp();

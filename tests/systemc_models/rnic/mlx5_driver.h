@@ -274,13 +274,15 @@ class Mlx5Driver {
     std::uint32_t log_rq = 2;
     std::uint32_t xrcd = 0;
     bool reserved_key = false;
+    bool target = false;  // an XRC target: no send queue, so no UAR page either
   };
   Reply create_qp(const QpShape& shape) {
     namespace qpc = firmware::layout::qpc;
     Words in = command(0x500);
     in.resize(0x110);
     static_cast<void>(add_pages(in, (64ULL << shape.log_sq) + (shape.rq_type == 0 ? 16ULL << shape.log_rq : 0)));
-    in.put(0x18, qpc::type, shape.service).put(0x18, qpc::pd, shape.pd).put(0x18, qpc::uar_page, uar);
+    in.put(0x18, qpc::type, shape.service).put(0x18, qpc::pd, shape.pd);
+    in.put(0x18, qpc::no_sq, shape.target ? 1 : 0).put(0x18, qpc::uar_page, shape.target ? 0 : uar);
     in.put(0x18, qpc::cqn_send, shape.cqn).put(0x18, qpc::cqn_receive, shape.cqn);
     in.put(0x18, qpc::log_sq_size, shape.log_sq).put(0x18, qpc::log_rq_size, shape.log_rq);
     in.put(0x18, qpc::rq_type, shape.rq_type).put(0x18, qpc::srqn, shape.srqn).put(0x18, qpc::xrcd, shape.xrcd);
