@@ -33,11 +33,17 @@ constexpr Capability general[] = {
     {{"log_max_klm_list_size", 0x20, 5, 0}, 16, 16},
     {{"log_max_ra_req_qp", 0x28, 21, 16}, 4, 4},
     {{"log_max_ra_res_qp", 0x28, 5, 0}, 4, 4},
-    {{"gid_table_size", 0x2c, 15, 0}, 0, 4},   // 8; 128
+    {{"rts2rts_qp_counters_set_id", 0x2c, 22, 22}, 1, 1},
+    {{"gid_table_size", 0x2c, 15, 0}, 0, 4},  // 8; 128
+    {{"out_of_seq_cnt", 0x30, 31, 31}, 1, 1},
+    {{"vport_counters", 0x30, 30, 30}, 1, 1},
+    {{"retransmission_q_counters", 0x30, 29, 29}, 1, 1},
+    {{"max_qp_cnt", 0x30, 25, 16}, rnic::max_counter_sets - 1, rnic::max_counter_sets - 1},
     {{"pkey_table_size", 0x30, 15, 0}, 0, 0},  // 128
     {{"ib_virt", 0x34, 29, 29}, 1, 0},
     {{"nic_flow_table", 0x34, 25, 25}, 0, 1},
     {{"local_ca_ack_delay", 0x34, 20, 16}, 4, 4},
+    {{"enhanced_error_q_counters", 0x34, 14, 14}, 1, 1},
     {{"port_type", 0x34, 9, 8}, 0, 1},
     {{"num_ports", 0x34, 7, 0}, 1, 1},
     {{"log_max_msg", 0x38, 28, 24}, 30, 30},

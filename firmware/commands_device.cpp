@@ -54,6 +54,7 @@ Result teardown_hca(Firmware& fw, Function& function) {
   fw.drop_objects(function, true);
   function.vport.promiscuous = 0;
   function.vport.roce = 0;
+  function.vport.down = false;
   fw.write_function(function);
   return {};
 }
@@ -143,116 +144,6 @@ Result query_special_contexts(Firmware& fw, Function& /*function*/) {
   return {};
 }
 
-// ---- ACCESS_REG ------------------------------------------------------------------------------------------------
-
-namespace {
-
-// Link rates as PTYS names them.
-struct LinkRate {
-  std::uint32_t gbps;
-  std::uint32_t infiniband_width;  // number of lanes
-  std::uint32_t infiniband_rate;   // bit 5 EDR, 6 HDR, 7 NDR
-  std::uint32_t ethernet;          // bit of eth_proto_oper
-};
-constexpr LinkRate rates[] = {{100, 4, 1U << 5, 1U << 23}, {200, 4, 1U << 6, 1U << 23}, {400, 4, 1U << 7, 1U << 23}};
-
-void port_type_and_speed(const Firmware& fw, const View& data) {
-  const std::uint32_t gbps = fw.strap(reg::strap_link_gbps);
-  const LinkRate* rate = &rates[0];
-  for (const LinkRate& one : rates) {
-    if (one.gbps == gbps) {
-      rate = &one;
-    }
-  }
-  if (fw.ethernet()) {
-    data.set_word(0x0c, rate->ethernet);  // capability, admin, operational
-    data.set_word(0x18, rate->ethernet);
-    data.set_word(0x24, rate->ethernet);
-  } else {
-    data.set_word(0x10, rate->infiniband_width << 16 | rate->infiniband_rate);
-    data.set_word(0x1c, rate->infiniband_width << 16 | rate->infiniband_rate);
-    data.set_word(0x28, rate->infiniband_width << 16 | rate->infiniband_rate);
-  }
-}
-
-struct RegisterInfo {
-  std::uint32_t id;
-  std::uint32_t bytes;  // least size of the data
-  bool writable;
-};
-constexpr RegisterInfo known_registers[] = {
-    {registers::pmtu, 16, true},
-    {registers::ptys, 64, false},
-    {registers::paos, 16, true},
-    {registers::ppcnt, 16, false},
-    {registers::pvlc, 16, false},
-    {registers::node_description, 64, true},
-    {registers::host_endianness, 16, true},
-};
-
-}  // namespace
-
-Result access_register(Firmware& fw, Function& function) {
-  const bool read = fw.op_mod() == 1;
-  const std::uint32_t id = fw.input().get(registers::id);
-  const RegisterInfo* info = nullptr;
-  for (const RegisterInfo& one : known_registers) {
-    info = one.id == id ? &one : info;
-  }
-  if (info == nullptr || fw.op_mod() > 1 || (!read && !info->writable)) {
-    return failed(Status::bad_parameter, Syndrome::register_id);
-  }
-  if (fw.input_length() < registers::data + info->bytes || fw.output_length() < registers::data + info->bytes) {
-    return failed(Status::bad_input_length, Syndrome::length);
-  }
-  const View in = fw.input().at(registers::data);
-  const View data = fw.output().at(registers::data);
-  for (std::uint32_t at = 0; at < info->bytes; at += 4) {
-    data.set_word(at, in.word(at));  // selectors (port, layer) come back
-  }
-  constexpr std::uint32_t infiniband_mtu = 4096;
-  constexpr std::uint32_t ethernet_mtu = 9216;
-  switch (id) {
-    case registers::pmtu: {
-      const std::uint32_t most = fw.ethernet() ? ethernet_mtu : infiniband_mtu;
-      if (!read) {
-        const std::uint32_t wanted = in.word(0x08) >> 16;  // administrative
-        if (wanted > most) {
-          return failed(Status::bad_parameter, Syndrome::value);
-        }
-        function.vport.mtu = wanted;
-        fw.write_function(function);
-      }
-      data.set_word(0x04, most << 16);
-      data.set_word(0x08, most << 16);
-      data.set_word(0x0c, most << 16);
-      return {};
-    }
-    case registers::ptys:
-      port_type_and_speed(fw, data);
-      return {};
-    case registers::pvlc:
-      data.set_word(0x04, 1);
-      return {};
-    case registers::node_description: {
-      if (read) {
-        constexpr char text[] = "Orrery RNIC";
-        for (std::uint32_t at = 0; at < 64; at += 4) {
-          std::uint32_t word = 0;
-          for (std::uint32_t i = 0; i < 4; ++i) {
-            const std::uint32_t letter = at + i < sizeof text - 1 ? static_cast<unsigned char>(text[at + i]) : 0U;
-            word = word << 8 | letter;
-          }
-          data.set_word(at, word);
-        }
-      }
-      return {};
-    }
-    default:
-      return {};
-  }
-}
-
 // ---- Numbers ---------------------------------------------------------------------------------------------------
 
 namespace {
@@ -319,13 +210,60 @@ Result alloc_q_counter(Firmware& fw, Function& function) {
   return allocate(fw, function, fw.counter_sets);
 }
 Result dealloc_q_counter(Firmware& fw, Function& function) {
-  return deallocate(function, fw.counter_sets, fw.handle() & 0xffU);
+  const std::uint32_t number = fw.handle() & 0xffU;
+  const Result result = deallocate(function, fw.counter_sets, number);
+  if (result.status == Status::ok) {
+    fw.context_op(rnic::ContextKind::queue_counters, number, reg::ContextOp::destroy);
+  }
+  return result;
 }
-// Counter sets count nothing yet: no capability names a counter of theirs.
 Result query_q_counter(Firmware& fw, Function& function) {
-  const std::uint32_t number = fw.input().word(0x1c) & 0xffU;
-  return fw.counter_sets.find(function.number, number) == nullptr ? failed(Status::bad_resource, Syndrome::handle)
-                                                                  : Result{};
+  const std::uint32_t number = fw.input().get(q_counter::set);
+  if (fw.counter_sets.find(function.number, number) == nullptr) {
+    return failed(Status::bad_resource, Syndrome::handle);
+  }
+  rnic::QueueCounters c;
+  if (const reg::ContextStatus status = fw.read_context(rnic::ContextKind::queue_counters, number, &c, sizeof c);
+      status != reg::ContextStatus::ok) {
+    return from_hardware(status);
+  }
+  const struct {
+    std::uint32_t at;
+    std::uint32_t value;
+  } fields[] = {{q_counter::write_requests, c.write_requests},
+                {q_counter::read_requests, c.read_requests},
+                {q_counter::atomic_requests, c.atomic_requests},
+                {q_counter::out_of_buffer, c.out_of_buffer},
+                {q_counter::out_of_sequence, c.out_of_sequence},
+                {q_counter::duplicate_request, c.duplicate_requests},
+                {q_counter::rnr_nak_retry, c.received_rnr_naks},
+                {q_counter::packet_sequence, c.received_sequence_naks},
+                {q_counter::local_ack_timeout, c.acknowledge_timeouts},
+                {q_counter::req_rnr_exceeded, c.requester_rnr_exceeded},
+                {q_counter::resp_local_length, c.responder_length},
+                {q_counter::req_local_length, c.requester_length},
+                {q_counter::local_operation, c.requester_operation},
+                {q_counter::resp_local_protection, c.responder_protection},
+                {q_counter::req_local_protection, c.requester_protection},
+                {q_counter::resp_cqe_error, c.responder_errors},
+                {q_counter::req_cqe_error, c.requester_errors},
+                {q_counter::req_bind, c.requester_bind},
+                {q_counter::req_bad_response, c.requester_bad_response},
+                {q_counter::req_invalid_request, c.requester_invalid_request},
+                {q_counter::resp_invalid_request, c.responder_invalid_request},
+                {q_counter::req_remote_access, c.requester_remote_access},
+                {q_counter::resp_remote_access, c.responder_remote_access},
+                {q_counter::req_remote_operation, c.requester_remote_operation},
+                {q_counter::req_retries_exceeded, c.requester_retries_exceeded},
+                {q_counter::resp_cqe_flushed, c.responder_flushed},
+                {q_counter::req_cqe_flushed, c.requester_flushed}};
+  for (const auto& field : fields) {
+    fw.output().set_word(field.at, field.value);
+  }
+  if (fw.input().get(q_counter::clear) != 0) {
+    fw.context_op(rnic::ContextKind::queue_counters, number, reg::ContextOp::destroy);
+  }
+  return {};
 }
 
 }  // namespace orrery::firmware

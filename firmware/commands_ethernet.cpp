@@ -260,8 +260,13 @@ Result create_queue(Firmware& fw, Function& function, Table& table, bool send) {
     return failed(Status::no_resources, Syndrome::exhausted);
   }
   EthernetQueue& queue = table[number];
+  const std::uint32_t counter_set = send ? 0 : c.get(queuec::counter_set);
+  if (counter_set != 0 && fw.counter_sets.find(function.number, counter_set) == nullptr) {
+    return failed(Status::bad_resource, Syndrome::counter_set);
+  }
   rnic::FrameQueueContext context;
   context.function = function.number;
+  context.counter_set = counter_set;
   context.flags = c.get(queuec::reserved_key) != 0 ? rnic::frame_queue_reserved_key : 0U;
   context.pd = pd;
   context.uar = uar;
@@ -285,7 +290,7 @@ Result create_queue(Firmware& fw, Function& function, Table& table, bool send) {
   queue.pd = pd;
   queue.uar = uar;
   queue.tis = tis;
-  queue.counter_set = send ? 0 : c.get(queuec::counter_set);
+  queue.counter_set = counter_set;
   Firmware::refer(fw.cqs, cqn, 1);
   Firmware::refer(fw.pds, pd, 1);
   Firmware::refer(fw.tises, tis, 1);

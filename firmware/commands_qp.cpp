@@ -284,6 +284,9 @@ void set_options(const Firmware& fw, const View& c, std::uint32_t mask, rnic::Qp
   if ((mask & qpc::opt_rnr_retry) != 0) {
     q.rnr_retry = c.get(qpc::rnr_retry);
   }
+  if ((mask & qpc::opt_counter_set) != 0) {
+    q.counter_set = c.get(qpc::counter_set);
+  }
   if ((mask & qpc::opt_timeout) != 0) {
     q.ack_timeout = c.at(qpc::path).get(ads::ack_timeout);
   }
@@ -294,6 +297,7 @@ Result set_init(Firmware& fw, Function& function, Qp& qp, const View& c, rnic::Q
   set_rights(c, rights, q);
   q.pkey_index = c.at(qpc::path).get(ads::pkey_index);
   q.qkey = c.get(qpc::qkey);
+  q.counter_set = c.get(qpc::counter_set);
   if (q.pd == 0) {
     const std::uint32_t pd = c.get(qpc::pd);
     if (fw.pds.find(function.number, pd) == nullptr) {
@@ -366,6 +370,9 @@ Result modify_qp(Firmware& fw, Function& function) {
   if ((step->sets & sets_options) != 0) {
     set_options(fw, c, fw.input().get(qpc::opt_mask), q);
   }
+  if (q.counter_set != 0 && fw.counter_sets.find(function.number, q.counter_set) == nullptr) {
+    return failed(Status::bad_resource, Syndrome::counter_set);
+  }
   q.state = step->to;
   const ContextStatus status = fw.write_context(ContextKind::qp, qpn, &q, sizeof q);
   return status == ContextStatus::wrong_state ? failed(Status::bad_qp_state, Syndrome::state) : from_hardware(status);
@@ -403,6 +410,7 @@ Result query_qp(Firmware& fw, Function& function) {
   c.set(qpc::log_sq_size, q.log_send_blocks);
   c.set(qpc::reserved_key, (q.flags & rnic::qp_reserved_key) != 0 ? 1 : 0);
   c.set(qpc::uar_page, q.uar);
+  c.set(qpc::counter_set, q.counter_set);
   c.set(qpc::user_index, q.user_index);
   c.set(qpc::log_page_size, q.buffer.page_shift - 12);
   c.set(qpc::remote_qpn, q.remote_qp);

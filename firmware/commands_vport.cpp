@@ -151,8 +151,8 @@ Result modify_nic_vport_context(Firmware& fw, Function& function) {
   return {};
 }
 
-Result query_vport_state(Firmware& fw, Function& /*function*/) {
-  constexpr std::uint32_t up = 1;
+Result query_vport_state(Firmware& fw, Function& function) {
+  const std::uint32_t up = function.vport.down ? 0 : 1;
   fw.output().set({"admin_state", 0x0c, 7, 4}, up);
   fw.output().set({"state", 0x0c, 3, 0}, up);
   return {};
@@ -165,14 +165,16 @@ Result query_vport_counter(Firmware& fw, Function& function) {
       status != reg::ContextStatus::ok) {
     return from_hardware(status);
   }
-  // Errors; InfiniBand unicast and multicast, of which none is counted; Ethernet.
+  // Errors; RDMA; Ethernet.
   const struct {
     std::uint32_t at;
     rnic::FrameCounter value;
-  } fields[] = {{0x10, counters.received_errors},    {0x20, counters.sent_errors},
-                {0x70, counters.received_broadcast}, {0x80, counters.sent_broadcast},
-                {0x90, counters.received_unicast},   {0xa0, counters.sent_unicast},
-                {0xb0, counters.received_multicast}, {0xc0, counters.sent_multicast}};
+  } fields[] = {{0x10, counters.received_errors},         {0x20, counters.sent_errors},
+                {0x30, counters.roce_received_unicast},   {0x40, counters.roce_sent_unicast},
+                {0x50, counters.roce_received_multicast}, {0x60, counters.roce_sent_multicast},
+                {0x70, counters.received_broadcast},      {0x80, counters.sent_broadcast},
+                {0x90, counters.received_unicast},        {0xa0, counters.sent_unicast},
+                {0xb0, counters.received_multicast},      {0xc0, counters.sent_multicast}};
   for (const auto& field : fields) {
     if (fw.output_length() >= field.at + 16) {
       fw.output().set_wide(field.at, field.value.frames);

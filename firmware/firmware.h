@@ -70,6 +70,7 @@ enum class Syndrome : std::uint32_t {
   transport_domain = 0x0126,
   queue = 0x0127,
   table = 0x0128,
+  counter_set = 0x0129,
   value = 0x0130,  // a field out of range
   size = 0x0131,
   unsupported = 0x0132,  // what no capability offers
@@ -115,6 +116,7 @@ struct Vport {
   std::uint32_t mtu = 0;
   std::uint32_t promiscuous = 0;
   std::uint32_t roce = 0;
+  bool down = false;  // by the driver's will
 };
 
 struct Function {

@@ -82,6 +82,7 @@ inline constexpr Field log_rq_stride{"log_rq_stride", 0x08, 18, 16};
 inline constexpr Field no_sq{"no_sq", 0x08, 15, 15};
 inline constexpr Field log_sq_size{"log_sq_size", 0x08, 14, 11};
 inline constexpr Field reserved_key{"rlky", 0x08, 4, 4};
+inline constexpr Field counter_set{"counter_set_id", 0x0c, 31, 24};
 inline constexpr Field uar_page{"uar_page", 0x0c, 23, 0};
 inline constexpr Field user_index{"user_index", 0x10, 23, 0};
 inline constexpr Field log_page_size{"log_page_size", 0x14, 28, 24};
@@ -122,6 +123,7 @@ inline constexpr std::uint32_t opt_rra = 1U << 9;
 inline constexpr std::uint32_t opt_retry = 1U << 12;
 inline constexpr std::uint32_t opt_rnr_retry = 1U << 13;
 inline constexpr std::uint32_t opt_timeout = 1U << 14;
+inline constexpr std::uint32_t opt_counter_set = 1U << 25;
 
 inline constexpr std::uint32_t state_reset = 0, state_init = 1, state_rtr = 2, state_rts = 3, state_sqe = 4,
                                state_sqd = 5, state_error = 6;
@@ -280,11 +282,46 @@ inline constexpr Field version{"roce_version", 0x28, 7, 0};
 inline constexpr std::uint32_t at = 0x10;
 }  // namespace roce_address
 
+namespace q_counter {  // QUERY_Q_COUNTER: of the input, then of the output
+inline constexpr Field clear{"clear", 0x18, 31, 31};
+inline constexpr Field set{"counter_set_id", 0x1c, 7, 0};
+inline constexpr std::uint32_t write_requests = 0x10, read_requests = 0x18, atomic_requests = 0x20,
+                               out_of_buffer = 0x30, out_of_sequence = 0x38, duplicate_request = 0x40,
+                               rnr_nak_retry = 0x48, packet_sequence = 0x50, local_ack_timeout = 0x60,
+                               req_rnr_exceeded = 0x70, resp_local_length = 0x78, req_local_length = 0x7c,
+                               local_operation = 0x84, resp_local_protection = 0x88, req_local_protection = 0x8c,
+                               resp_cqe_error = 0x90, req_cqe_error = 0x94, req_bind = 0x98, req_bad_response = 0x9c,
+                               req_invalid_request = 0xa0, resp_invalid_request = 0xa4, req_remote_access = 0xa8,
+                               resp_remote_access = 0xac, req_remote_operation = 0xb0, req_retries_exceeded = 0xb4,
+                               resp_cqe_flushed = 0xbc, req_cqe_flushed = 0xc0;
+}  // namespace q_counter
+
+namespace port_counters {  // PPCNT: selector, then 64-bit counters at 8
+inline constexpr Field group{"grp", 0x00, 5, 0};
+inline constexpr std::uint32_t ieee_802_3 = 0x00, rfc_2863 = 0x01;
+inline constexpr std::uint32_t at = 0x08;
+// IEEE 802.3.
+inline constexpr std::uint32_t frames_sent = 0x00, frames_received = 0x08, check_errors = 0x10, octets_sent = 0x20,
+                               octets_received = 0x28, multicast_sent = 0x30, broadcast_sent = 0x38,
+                               multicast_received = 0x40, broadcast_received = 0x48;
+// RFC 2863.
+inline constexpr std::uint32_t in_octets = 0x00, in_unicast = 0x08, in_discards = 0x10, in_errors = 0x18,
+                               out_octets = 0x28, out_unicast = 0x30, out_errors = 0x40, in_multicast = 0x48,
+                               in_broadcast = 0x50, out_multicast = 0x58, out_broadcast = 0x60;
+}  // namespace port_counters
+
+namespace port_admin {  // PAOS
+inline constexpr Field admin{"admin_status", 0x00, 11, 8};
+inline constexpr Field operational{"oper_status", 0x00, 3, 0};
+inline constexpr Field admin_written{"ase", 0x04, 31, 31};
+inline constexpr std::uint32_t up = 1, down = 2;
+}  // namespace port_admin
+
 namespace registers {  // ACCESS_REG
 inline constexpr Field id{"register_id", 0x08, 15, 0};
 inline constexpr std::uint32_t data = 0x10;
-inline constexpr std::uint32_t pmtu = 0x5003, ptys = 0x5004, paos = 0x5006, ppcnt = 0x5008, pvlc = 0x500f,
-                               node_description = 0x6001, host_endianness = 0x7004;
+inline constexpr std::uint32_t pmtu = 0x5003, ptys = 0x5004, paos = 0x5006, pfcc = 0x5007, ppcnt = 0x5008,
+                               pvlc = 0x500f, node_description = 0x6001, host_endianness = 0x7004;
 }  // namespace registers
 
 }  // namespace orrery::firmware::layout

@@ -58,6 +58,7 @@ void Firmware::write_function(const Function& function) const {
   context.promiscuous = function.vport.promiscuous;
   context.roce = ethernet_ ? function.vport.roce : 1;
   context.lid = ethernet_ ? 0 : lid;
+  context.port_down = function.vport.down ? 1 : 0;
   for (std::uint32_t eqn = 1; eqn < eq_count; ++eqn) {
     if (function.eqs[eqn].state == ObjectState::used && (function.eqs[eqn].mask >> 0x0c & 1U) != 0) {
       context.fault_eq = eqn;

@@ -25,8 +25,9 @@ inline constexpr std::uint32_t max_mkeys = 1U << 20;
 // Ethernet queues. A send queue's number on doorbells and in CQEs is max_qps + its index, so that it is no QP's.
 inline constexpr std::uint32_t max_send_queues = 1U << 12;
 inline constexpr std::uint32_t max_receive_queues = (1U << 12) + 1;
-inline constexpr std::uint32_t max_addresses = 256;  // source address (GID) table entries of one function
-inline constexpr std::uint32_t none = 0xffff'ffffU;  // "no such object" in a number field
+inline constexpr std::uint32_t max_addresses = 256;     // source address (GID) table entries of one function
+inline constexpr std::uint32_t max_counter_sets = 256;  // 0: none, its counters are nobody's
+inline constexpr std::uint32_t none = 0xffff'ffffU;     // "no such object" in a number field
 // The reserved lkey of QPs that may use it (qp_reserved_key): bus addresses of the QP's function, for local reads and
 // writes, in any protection domain. No context stands behind it: the firmware never creates these three keys.
 inline constexpr std::uint32_t reserved_key = 0x0001'ff00U;
@@ -42,10 +43,11 @@ enum class ContextKind : std::uint32_t {
   mkey = 6,
   address = 7,
   group = 8,
-  fault = 9,           // read only: FaultRecord, by token
-  send_queue = 10,     // FrameQueueContext, by max_qps + index
-  receive_queue = 11,  // FrameQueueContext
-  frame_counters = 12  // read only: FrameCounters, by function
+  fault = 9,            // read only: FaultRecord, by token
+  send_queue = 10,      // FrameQueueContext, by max_qps + index
+  receive_queue = 11,   // FrameQueueContext
+  frame_counters = 12,  // read only: FrameCounters, by function
+  queue_counters = 13   // QueueCounters, by counter set; read, or set to 0 by destroying it
 };
 
 // ---- Translation memory -------------------------------------------------------------------------------------
@@ -81,6 +83,8 @@ struct FunctionContext {
   std::uint32_t roce = 0;         // RoCE packets are accepted
   std::uint32_t lid = 0;          // InfiniBand port type: local identifier; 0 on Ethernet
   std::uint32_t fault_eq = none;  // EQ for page faults
+  std::uint32_t port_down = 0;    // by its driver's will: the function sends nothing and gets nothing
+  std::uint32_t reserved = 0;
 };
 
 // ---- Source address table -----------------------------------------------------------------------------------
@@ -152,6 +156,8 @@ struct QpContext {
   std::uint32_t min_rnr_timer = 0;  // code 0 … 31 (IBTA Table 46)
   std::uint32_t max_read_out = 0;   // outstanding RDMA READs and atomics as requester
   std::uint32_t max_read_in = 0;    // as responder
+  std::uint32_t counter_set = 0;    // QueueCounters that count for it
+  std::uint32_t reserved = 0;
   PathContext path;
 };
 
@@ -246,12 +252,13 @@ struct FrameQueueContext {
   std::uint32_t user_index = 0;   // copied into CQEs
   std::uint32_t log_entries = 0;  // send queue: blocks. A receive queue with 0 drops everything
   std::uint32_t log_stride = 6;   // bytes; send queue: 6
-  std::uint32_t reserved = 0;
+  std::uint32_t counter_set = 0;  // receive queue: QueueCounters whose out_of_buffer counts for it
   QueueBuffer buffer;
   std::uint64_t doorbell_record = 0;  // receive producer (entries) at +0, send producer (blocks) at +4
 };
 
-// Frames of a function's vport; bytes from the destination MAC on, without FCS.
+// Frames of a function's vport; bytes from the destination MAC on, without FCS. RoCE packets, with ICRC, are counted
+// by themselves: those that the function sends, repeated ones too, and those for an address of the function.
 struct FrameCounter {
   std::uint64_t frames = 0;
   std::uint64_t bytes = 0;
@@ -262,7 +269,30 @@ struct FrameCounters {
   FrameCounter received_unicast, sent_unicast;
   FrameCounter received_multicast, sent_multicast;
   FrameCounter received_broadcast, sent_broadcast;
+  FrameCounter roce_received_unicast, roce_sent_unicast;
+  FrameCounter roce_received_multicast, roce_sent_multicast;
   std::uint64_t no_buffer = 0;  // dropped for want of a receive WQE or a ready receive queue
+};
+
+// What the queues of a counter set have seen. They wrap.
+struct QueueCounters {
+  // As responder: requests executed.
+  std::uint32_t write_requests = 0, read_requests = 0, atomic_requests = 0;
+  std::uint32_t out_of_buffer = 0;       // packets for which there was no receive WQE
+  std::uint32_t out_of_sequence = 0;     // packets that came before an earlier one
+  std::uint32_t duplicate_requests = 0;  // packets that had arrived before
+  std::uint32_t received_rnr_naks = 0;   // as requester
+  std::uint32_t received_sequence_naks = 0;
+  std::uint32_t acknowledge_timeouts = 0;  // packets sent again because no acknowledge had come
+  // CQEs with an error, by side and kind. `errors` has all of them.
+  std::uint32_t responder_errors = 0, responder_length = 0, responder_protection = 0, responder_flushed = 0;
+  std::uint32_t requester_errors = 0, requester_length = 0, requester_protection = 0, requester_flushed = 0;
+  std::uint32_t requester_operation = 0, requester_bad_response = 0, requester_bind = 0;
+  std::uint32_t requester_invalid_request = 0, requester_remote_access = 0, requester_remote_operation = 0;
+  std::uint32_t requester_retries_exceeded = 0, requester_rnr_exceeded = 0;
+  // Negative acknowledges sent.
+  std::uint32_t responder_invalid_request = 0, responder_remote_access = 0;
+  std::uint32_t reserved = 0;
 };
 
 // A multicast group member (UD).
@@ -315,9 +345,10 @@ struct FaultRecord {
   std::uint32_t reserved = 0;
 };
 
-static_assert(sizeof(QueueBuffer) == 16 && sizeof(FunctionContext) == 48 && sizeof(AddressContext) == 32);
-static_assert(sizeof(PathContext) == 48 && sizeof(QpContext) == 192 && sizeof(CqContext) == 64);
+static_assert(sizeof(QueueBuffer) == 16 && sizeof(FunctionContext) == 56 && sizeof(AddressContext) == 32);
+static_assert(sizeof(PathContext) == 48 && sizeof(QpContext) == 200 && sizeof(CqContext) == 64);
 static_assert(sizeof(EqContext) == 40 && sizeof(SrqContext) == 64 && sizeof(MkeyContext) == 64);
-static_assert(sizeof(FaultRecord) == 48 && sizeof(FrameQueueContext) == 64 && sizeof(FrameCounters) == 136);
+static_assert(sizeof(FaultRecord) == 48 && sizeof(FrameQueueContext) == 64 && sizeof(FrameCounters) == 200);
+static_assert(sizeof(QueueCounters) == 112);
 
 }  // namespace orrery::rnic

@@ -60,6 +60,8 @@ std::size_t context_bytes(ContextKind kind) {
       return sizeof(FrameQueueContext);
     case ContextKind::frame_counters:
       return sizeof(FrameCounters);
+    case ContextKind::queue_counters:
+      return sizeof(QueueCounters);
   }
   return 0;
 }

@@ -5,7 +5,7 @@
 namespace orrery::rnic {
 
 EthernetEngine::EthernetEngine(Core& core, CompletionQueues& cqs, ScatterPool& scatters, Wire& wire)
-    : blocks_{core, cqs, wire, {}, {}},
+    : blocks_{core, cqs, wire, {}},
       scatters_(scatters),
       send_queues_(max_send_queues),
       receive_queues_(max_receive_queues) {}
@@ -78,7 +78,6 @@ void EthernetEngine::reset(std::uint32_t function) {
   };
   send_queues_.for_each(forget);
   receive_queues_.for_each(forget);
-  blocks_.counters[function] = {};
   list_ready_queues();
 }
 
@@ -105,10 +104,10 @@ void EthernetEngine::list_ready_queues() {
 }
 
 bool EthernetEngine::wants(std::uint32_t function, const fabric::Packet& packet) const {
-  if (!blocks_.core.usable(function)) {
+  const FunctionContext& context = blocks_.core.functions.at(function);
+  if (!blocks_.core.usable(function) || context.port_down != 0) {
     return false;
   }
-  const FunctionContext& context = blocks_.core.functions.at(function);
   // A switch that floods may bring back what the function sent itself.
   if (packet.source_mac.value == context.mac && context.mac != 0) {
     return false;
@@ -129,7 +128,7 @@ void EthernetEngine::on_frame(const fabric::Packet& packet) {
 
 void EthernetEngine::deliver(std::uint32_t function, const fabric::Packet& packet) {
   constexpr std::uint64_t fcs_bytes = 4;
-  FrameCounters& counters = blocks_.counters[function];
+  FrameCounters& counters = blocks_.core.frame_counters[function];
   const std::span<const std::byte> frame = blocks_.core.packets->at(packet.content).bytes();
   const std::uint32_t mtu = blocks_.core.functions.at(function).mtu;
   FrameCounter* counter = packet.destination_mac.is_broadcast()   ? &counters.received_broadcast

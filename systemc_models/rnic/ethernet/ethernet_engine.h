@@ -26,7 +26,9 @@ class EthernetEngine final : public FrameSink {
   void reset(std::uint32_t function);
   // False: refused.
   bool ring(std::uint32_t function, std::uint32_t uar, std::uint32_t number);
-  [[nodiscard]] const FrameCounters& counters(std::uint32_t function) const { return blocks_.counters[function]; }
+  [[nodiscard]] const FrameCounters& counters(std::uint32_t function) const {
+    return blocks_.core.frame_counters[function];
+  }
 
   void on_frame(const fabric::Packet& packet) override;
 

@@ -7,7 +7,7 @@ namespace orrery::rnic {
 ControlResult ReceiveQueue::write(FrameBlocks& blocks, ScatterPool& scatters, std::uint32_t number,
                                   const FrameQueueContext& context) {
   if (context.log_entries > 15 || context.log_stride < 4 || context.log_stride > 10 ||
-      context.function >= max_functions) {
+      context.function >= max_functions || context.counter_set >= max_counter_sets) {
     return ControlResult::bad_value;
   }
   if (life.destroyed) {
@@ -88,7 +88,8 @@ void ReceiveQueue::drop_all() {
 }
 
 void ReceiveQueue::drop_unbuffered(fabric::ContentHandle content) {
-  ++blocks_->counters[context_.function].no_buffer;
+  ++blocks_->core.frame_counters[context_.function].no_buffer;
+  ++blocks_->core.queue_counters.at(context_.counter_set).out_of_buffer;
   blocks_->core.packets->release(content);
 }
 
@@ -174,7 +175,7 @@ void ReceiveQueue::on_dma(std::uint64_t cookie, bool ok) {
 
 void ReceiveQueue::finish() {
   Core& core = blocks_->core;
-  FrameCounters& counters = blocks_->counters[context_.function];
+  FrameCounters& counters = blocks_->core.frame_counters[context_.function];
   while (!jobs_.empty() && jobs_.front().done) {
     const Job job = jobs_.front();
     jobs_.pop();

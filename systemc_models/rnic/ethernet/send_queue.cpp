@@ -132,7 +132,7 @@ void SendQueue::drop_jobs() {
 
 void SendQueue::on_fetch_failed() {
   context_.state = FrameQueueState::error;
-  count(blocks_->counters[context_.function].sent_errors, 0);
+  count(blocks_->core.frame_counters[context_.function].sent_errors, 0);
 }
 
 void SendQueue::collect() {
@@ -319,7 +319,7 @@ void SendQueue::send_frame(fabric::ContentHandle content, bool ip, bool l4) {
   if (ip || l4) {
     write_checksums(frame, ip, l4);
   }
-  FrameCounters& counters = blocks_->counters[context_.function];
+  FrameCounters& counters = blocks_->core.frame_counters[context_.function];
   const fabric::MacAddress destination{wire::get(frame, 0, 6)};
   count(destination.is_broadcast()   ? counters.sent_broadcast
         : destination.is_multicast() ? counters.sent_multicast
@@ -327,7 +327,7 @@ void SendQueue::send_frame(fabric::ContentHandle content, bool ip, bool l4) {
         frame.size());
   fabric::Packet packet = fabric::packet_of(packets, content);
   packet.created = blocks_->core.now();
-  blocks_->wire.send(packet);
+  blocks_->wire.send(context_.function, packet);
 }
 
 void SendQueue::complete(Job& job) {
@@ -345,7 +345,7 @@ void SendQueue::complete(Job& job) {
   if (job.code != CompletionCode::success) {
     context_.state = FrameQueueState::error;
     if (job.code != CompletionCode::flushed) {
-      count(blocks_->counters[context_.function].sent_errors, 0);
+      count(blocks_->core.frame_counters[context_.function].sent_errors, 0);
     }
   }
   drop(job);

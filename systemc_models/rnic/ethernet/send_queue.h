@@ -49,7 +49,6 @@ struct FrameBlocks {
   CompletionQueues& cqs;
   Wire& wire;
   LargePacketPool large;
-  std::array<FrameCounters, max_functions> counters{};
 };
 
 class SendQueue final : public Sendable, private QueueFetcher::Owner, private DmaClient, private EventHandler {

@@ -30,6 +30,8 @@ struct Core {
   DmaPool dma;
   SegmentList segments;  // scratch of one call
   std::array<VerbsCounters, max_functions> counters{};
+  std::array<FrameCounters, max_functions> frame_counters{};
+  std::array<QueueCounters, max_counter_sets> queue_counters{};
   pcie::Simulation* simulation = nullptr;  // of the ports; null until the first is attached
   fabric::Port* port = nullptr;
   fabric::PacketPool* packets = nullptr;
@@ -43,6 +45,11 @@ struct Core {
     sink.on_hardware_event({code, function, object, detail});
   }
 };
+
+inline void count_frame(FrameCounter& counter, std::uint64_t bytes) {
+  ++counter.frames;
+  counter.bytes += bytes;
+}
 
 // A context may only be taken anew once the DMA of its former life has drained.
 struct Lifetime {

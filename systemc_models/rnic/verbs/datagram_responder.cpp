@@ -94,6 +94,7 @@ void DatagramResponder::on_request(const fabric::Packet& packet, const fabric::P
     return;
   }
   if (taken != Take::got) {
+    ++qp_.queue_counters().out_of_buffer;
     ++counters.datagrams_dropped;
     return;
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "fabric/wire_codec.h"
+
 namespace orrery::rnic {
 namespace {
 
@@ -178,6 +180,7 @@ void VerbsEngine::Parts::reset(std::uint32_t function) {
   }
   core.functions.at(function) = {};
   core.counters[function] = {};
+  core.frame_counters[function] = {};
   reap();
 }
 
@@ -301,20 +304,36 @@ void VerbsEngine::Parts::on_roce(const fabric::Packet& packet, const fabric::Pac
   }
   if (QueuePair* qp = find_qp(qpn); qp != nullptr) {
     deliver(*qp, packet, content);
+  } else if (const auto function = addresses.owner(content.roce.network.destination); function) {
+    count_received(*function, packet);
   }
+}
+
+void VerbsEngine::Parts::count_received(std::uint32_t function, const fabric::Packet& packet) {
+  FrameCounters& counters = core.frame_counters[function];
+  count_frame(packet.destination_mac.is_multicast() ? counters.roce_received_multicast : counters.roce_received_unicast,
+              packet.wire_bytes - fabric::fcs_bytes);
 }
 
 void VerbsEngine::Parts::deliver(QueuePair& qp, const fabric::Packet& packet, const fabric::PacketContent& content) {
   const fabric::RoceHeaders& h = content.roce;
   const std::uint32_t function = qp.context.function;
-  if (!core.usable(function) || core.functions.at(function).roce == 0 ||
-      !transport_matches(qp, fabric::transport_of(h.bth.opcode))) {
+  const FunctionContext& context = core.functions.at(function);
+  if (!core.usable(function) || context.port_down != 0) {
+    return;
+  }
+  const bool multicast = packet.destination_mac.is_multicast();
+  const bool for_function = qp.route ? h.network.destination == qp.route->network.source
+                                     : multicast || addresses.owner(h.network.destination) == function;
+  if (for_function && !multicast) {
+    count_received(function, packet);
+  }
+  if (context.roce == 0 || !transport_matches(qp, fabric::transport_of(h.bth.opcode))) {
     return;
   }
   if (qp.datagram()) {
     if (qp.can_receive()) {
-      const auto owner = addresses.owner(h.network.destination);
-      if (owner == function || packet.destination_mac.is_multicast()) {
+      if (for_function) {
         qp.responder().on_request(packet, content);
       } else {
         ++core.counters[function].datagrams_dropped;
@@ -349,9 +368,15 @@ void VerbsEngine::Parts::deliver_group(const fabric::Packet& packet, const fabri
     return;
   }
   const std::vector<std::uint32_t> numbers = found->second;
+  std::uint64_t counted = 0;  // functions
   for (const std::uint32_t qpn : numbers) {
     QueuePair* qp = find_qp(qpn);
     if (qp != nullptr && qp->datagram()) {
+      const std::uint64_t function = std::uint64_t{1} << qp->context.function;
+      if ((counted & function) == 0 && core.functions.at(qp->context.function).port_down == 0) {
+        counted |= function;
+        count_received(qp->context.function, packet);
+      }
       deliver(*qp, packet, content);
     }
   }

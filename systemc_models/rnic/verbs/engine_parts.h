@@ -57,6 +57,7 @@ struct VerbsEngine::Parts final : PacketListener, EventHandler {
 
  private:
   void on_event(std::uint64_t argument) override;
+  void count_received(std::uint32_t function, const fabric::Packet& packet);
   void deliver(QueuePair& qp, const fabric::Packet& packet, const fabric::PacketContent& content);
   void deliver_group(const fabric::Packet& packet, const fabric::PacketContent& content);
   [[nodiscard]] static bool transport_matches(const QueuePair& qp, fabric::RoceTransport transport);

@@ -55,7 +55,8 @@ ControlResult QueuePair::check(const QpContext& c) const {
   const bool mtu_good = c.mtu == 256 || c.mtu == 512 || c.mtu == 1024 || c.mtu == 2048 || c.mtu == 4096;
   if (c.state > QpState::error || c.type > QpType::control || c.function != context.function ||
       c.log_send_blocks > 15 || c.log_receive_entries > 15 || c.log_receive_stride < 4 || c.log_receive_stride > 11 ||
-      c.ack_timeout > 31 || c.retry_count > 7 || c.rnr_retry > 7 || c.min_rnr_timer > 31 ||
+      c.counter_set >= max_counter_sets || c.ack_timeout > 31 || c.retry_count > 7 || c.rnr_retry > 7 ||
+      c.min_rnr_timer > 31 ||
       (c.type != QpType::control && c.state >= QpState::rtr && c.state <= QpState::sqd && !mtu_good) ||
       (context.state != QpState::reset && c.type != context.type)) {
     return ControlResult::bad_value;
@@ -136,6 +137,53 @@ void QueuePair::fail_send_queue() {
   context.state = QpState::sqe;
   blocks.core.report(EventCode::qp_error, context.function, number, static_cast<std::uint32_t>(QpErrorCause::local));
   requester_->enter_error();
+}
+
+void QueuePair::count_completion(CompletionCode code, bool requester) {
+  if (code == CompletionCode::success) {
+    return;
+  }
+  QueueCounters& c = queue_counters();
+  ++(requester ? c.requester_errors : c.responder_errors);
+  switch (code) {
+    case CompletionCode::local_length:
+      ++(requester ? c.requester_length : c.responder_length);
+      break;
+    case CompletionCode::local_protection:
+    case CompletionCode::local_access:
+      ++(requester ? c.requester_protection : c.responder_protection);
+      break;
+    case CompletionCode::flushed:
+      ++(requester ? c.requester_flushed : c.responder_flushed);
+      break;
+    case CompletionCode::local_qp_operation:
+      ++c.requester_operation;
+      break;
+    case CompletionCode::memory_window_bind:
+      ++c.requester_bind;
+      break;
+    case CompletionCode::bad_response:
+      ++c.requester_bad_response;
+      break;
+    case CompletionCode::remote_invalid_request:
+      ++c.requester_invalid_request;
+      break;
+    case CompletionCode::remote_access:
+      ++c.requester_remote_access;
+      break;
+    case CompletionCode::remote_operation:
+      ++c.requester_remote_operation;
+      break;
+    case CompletionCode::transport_retry_exceeded:
+      ++c.requester_retries_exceeded;
+      break;
+    case CompletionCode::rnr_retry_exceeded:
+      ++c.requester_rnr_exceeded;
+      break;
+    case CompletionCode::success:
+    case CompletionCode::aborted:
+      break;
+  }
 }
 
 void QueuePair::abandon() {

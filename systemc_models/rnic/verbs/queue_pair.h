@@ -78,6 +78,9 @@ class QueuePair {
     return {context.function, context.pd, number, key, address, length, access, has(qp_reserved_key)};
   }
   [[nodiscard]] VerbsCounters& counters() { return blocks.core.counters[context.function]; }
+  [[nodiscard]] QueueCounters& queue_counters() { return blocks.core.queue_counters[context.counter_set]; }
+  // Before a CQE of that code is written.
+  void count_completion(CompletionCode code, bool requester);
 
  private:
   // The halves of one life, from reset to reset. Former ones stay until their DMA has ended.

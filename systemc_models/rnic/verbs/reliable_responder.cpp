@@ -42,6 +42,7 @@ void ReliableResponder::start_connection() {
   receiver_ = std::make_unique<fabric::ReliableReceiver>(qp_.blocks.timers, host, settings);
   arriving_.assign(settings.bitmap_packets / 64, 0);
   arriving_mask_ = settings.bitmap_packets - 1;
+  next_seen_ = settings.initial_psn;
 }
 
 std::uint32_t ReliableResponder::expected_psn() const {
@@ -87,6 +88,7 @@ void ReliableResponder::on_request(const fabric::Packet& packet, const fabric::P
     case fabric::Arrival::outside:
       return;
     case fabric::Arrival::duplicate:
+      ++qp_.queue_counters().duplicate_requests;
       on_duplicate(packet, content, arrival);
       return;
     case fabric::Arrival::fresh:
@@ -94,6 +96,10 @@ void ReliableResponder::on_request(const fabric::Packet& packet, const fabric::P
   }
   if (arriving(arrival.psn) || (failure_.set && !fabric::before(arrival.psn, failure_.psn))) {
     return;
+  }
+  if (const std::int32_t gap = fabric::distance(next_seen_, arrival.psn); gap >= 0) {
+    qp_.queue_counters().out_of_sequence += gap > 0 ? 1 : 0;
+    next_seen_ = arrival.psn + arrival.packets;
   }
   on_fresh(packet, content, arrival);
 }
@@ -156,6 +162,7 @@ void ReliableResponder::on_fresh(const fabric::Packet& packet, const fabric::Pac
     set_arriving(arrival.psn, false);
     return;
   }
+  qp_.queue_counters().write_requests += write && layout.starts_message ? 1 : 0;
   if (layout.consumes_receive && layout.ends_message) {
     Action action;
     action.kind = Action::Kind::receive;
@@ -230,6 +237,7 @@ ReliableResponder::Ensure ReliableResponder::ensure_receive(const fabric::Packet
         return Ensure::wait;
       case Take::empty:
         receiver_->refuse();
+        ++qp_.queue_counters().out_of_buffer;
         if (psn == receiver_->expected()) {
           ++qp_.counters().rnr_naks_sent;
           send_nak(psn, static_cast<std::uint8_t>(fabric::aeth::rnr_nak | (qp_.context.min_rnr_timer & 0x1fU)));
@@ -336,6 +344,9 @@ void ReliableResponder::check_failure() {
   }
   const Failure failure = failure_;
   ++qp_.counters().naks_sent;
+  QueueCounters& counted = qp_.queue_counters();
+  counted.responder_invalid_request += failure.syndrome == fabric::aeth::nak_invalid_request ? 1 : 0;
+  counted.responder_remote_access += failure.syndrome == fabric::aeth::nak_remote_access ? 1 : 0;
   send_nak(failure.psn, failure.syndrome);
   if (failure.code != CompletionCode::success && receives_.has(failure.receive) &&
       receives_.at(failure.receive).wqe != nullptr && failure.receive == receives_.first()) {

@@ -139,6 +139,7 @@ class ReliableResponder final : public Responder, public Sendable, private fabri
   std::unique_ptr<fabric::ReliableReceiver> receiver_;
   std::vector<std::uint64_t> arriving_;  // ring by PSN: DMA is on the way
   std::uint32_t arriving_mask_ = 0;
+  fabric::Psn next_seen_;   // after the last that has come, whether it is placed yet or not
   Ring<Receive> receives_;  // numbered as the peer does, modulo 2^24
   Ring<Action> actions_;    // by PSN
   std::vector<Placing> placing_;

@@ -33,7 +33,7 @@ void ReliableResponder::send_ack(const fabric::AckInfo& info) {
   h.bth.extended = true;
   h.ack = fabric::to_wire(info);
   h.network.udp_source_port = info.entropy != 0 ? info.entropy : h.network.udp_source_port;
-  qp_.blocks.wire.send(handle, h.network.udp_source_port, qp_.route->local);
+  qp_.blocks.wire.send(qp_.context.function, handle, h.network.udp_source_port, qp_.route->local);
 }
 
 void ReliableResponder::send_nak(fabric::Psn psn, std::uint8_t syndrome) {
@@ -43,7 +43,7 @@ void ReliableResponder::send_nak(fabric::Psn psn, std::uint8_t syndrome) {
   const fabric::ContentHandle handle = make_reply(RoceOperation::acknowledge, psn);
   fabric::RoceHeaders& h = core_.packets->at(handle).roce;
   h.aeth.syndrome = syndrome;
-  qp_.blocks.wire.send(handle, h.network.udp_source_port, qp_.route->local);
+  qp_.blocks.wire.send(qp_.context.function, handle, h.network.udp_source_port, qp_.route->local);
 }
 
 // ---- Duplicates (IBTA §9.7.5.1.4) --------------------------------------------------------------------------------
@@ -105,6 +105,7 @@ void ReliableResponder::run_read(const Action& action) {
     fail_at({true, action.psn, fabric::aeth::nak_remote_access, QpErrorCause::access_violation});
     return;
   }
+  ++qp_.queue_counters().read_requests;
   Response response;
   response.psn = action.psn;
   response.address = action.address;
@@ -202,7 +203,7 @@ bool ReliableResponder::transmit_next() {
     return false;
   }
   prepared_.pop();
-  qp_.blocks.wire.send(prepared.content, prepared.entropy, qp_.route->local);
+  qp_.blocks.wire.send(qp_.context.function, prepared.content, prepared.entropy, qp_.route->local);
   if (prepared_.size() <= max_prepared / 2 && !responses_.empty()) {
     make_responses();
   }
@@ -249,6 +250,7 @@ void ReliableResponder::on_atomic(std::uint64_t original, bool ok) {
     fail_at({true, atomic_.psn, fabric::aeth::nak_remote_operation, QpErrorCause::local});
     return;
   }
+  ++qp_.queue_counters().atomic_requests;
   replays_[next_replay_++ % replays_.size()] = {true, atomic_.psn, original};
   send_atomic(atomic_.psn, original, atomic_.entropy);
   run_actions();
@@ -260,7 +262,7 @@ void ReliableResponder::send_atomic(fabric::Psn psn, std::uint64_t original, std
   fabric::RoceHeaders& h = core_.packets->at(handle).roce;
   h.atomic_original = original;
   h.network.udp_source_port = entropy;
-  qp_.blocks.wire.send(handle, entropy, qp_.route->local);
+  qp_.blocks.wire.send(qp_.context.function, handle, entropy, qp_.route->local);
 }
 
 }  // namespace orrery::rnic

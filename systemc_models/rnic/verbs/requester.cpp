@@ -36,6 +36,7 @@ void Requester::start_connection() {
   settings.congestion.mtu_bytes = c.mtu + 100;  // headers
   fabric::SenderHost& host = *this;
   sender_ = std::make_unique<fabric::ReliableSender>(qp_.blocks.timers, host, settings);
+  timeouts_counted_ = 0;
 }
 
 void Requester::resume(bool afresh) {
@@ -282,6 +283,7 @@ void Requester::post(const Slot& slot, CompletionCode code) {
   completion.user_index = qp_.context.user_index;
   completion.byte_count = static_cast<std::uint32_t>(slot.length);
   completion.timestamp = core_.now().count / 1000;
+  qp_.count_completion(code, true);
   if (!qp_.blocks.cqs.post(qp_.context.function, qp_.context.send_cq, completion)) {
     fatal();
   }

@@ -126,6 +126,7 @@ class Requester final : public Sendable, private QueueFetcher::Owner, private fa
   void acknowledged(fabric::Psn upto) override;
   void window_opened() override;
   void failed(fabric::SendFailure reason) override;
+  void count_timeouts();
   void on_dma(std::uint64_t cookie, bool ok) override;
   void place_response(const fabric::Packet& packet, const fabric::PacketContent& content, std::uint32_t slot,
                       std::uint64_t offset);
@@ -164,6 +165,7 @@ class Requester final : public Sendable, private QueueFetcher::Owner, private fa
   Ring<Outstanding> outstanding_;  // by PSN, from outstanding_first_
   Ring<fabric::Psn> requests_;     // last PSN of each READ or atomic request that is not answered
   fabric::Psn outstanding_first_;
+  std::uint64_t timeouts_counted_ = 0;  // of the sender's, in the queue counters already
   fabric::Psn unreliable_psn_;
   std::uint32_t message_ = 0;
   std::uint32_t receive_ = 0;

@@ -245,9 +245,9 @@ bool Requester::transmit_data(Prepared& prepared) {
     pop_prepared();
     if (multicast) {  // the members of this RNIC, too
       core_.packets->add_reference(handle);
-      qp_.blocks.wire.send(handle, port, true);
+      qp_.blocks.wire.send_copy(qp_.context.function, handle, port);
     }
-    qp_.blocks.wire.send(handle, port, local);
+    qp_.blocks.wire.send(qp_.context.function, handle, port, local);
     if (last) {
       complete_slots();
     }
@@ -276,7 +276,7 @@ bool Requester::transmit_data(Prepared& prepared) {
   slot.last = ticket.psn;
   pop_prepared();
   core_.packets->add_reference(handle);
-  qp_.blocks.wire.send(handle, ticket.entropy, local);
+  qp_.blocks.wire.send(qp_.context.function, handle, ticket.entropy, local);
   return true;
 }
 
@@ -315,7 +315,7 @@ bool Requester::transmit_read(Prepared& prepared) {
   if (prepared.asked == total) {
     pop_prepared();
   }
-  qp_.blocks.wire.send(handle, ticket.entropy, local);
+  qp_.blocks.wire.send(qp_.context.function, handle, ticket.entropy, local);
   return true;
 }
 
@@ -338,6 +338,7 @@ fabric::ContentHandle Requester::make_read(const Slot& slot, std::uint64_t offse
 
 void Requester::transmit(fabric::Psn psn, std::uint16_t entropy, unsigned attempt, std::uint32_t packets) {
   static_cast<void>(attempt);
+  count_timeouts();
   const auto number = outstanding_.first() + static_cast<std::uint32_t>(fabric::distance(outstanding_first_, psn));
   if (flushing_ || !outstanding_.has(number)) {
     return;
@@ -346,7 +347,7 @@ void Requester::transmit(fabric::Psn psn, std::uint16_t entropy, unsigned attemp
   const bool local = qp_.route->local;
   if (!outstanding.content.empty()) {
     core_.packets->add_reference(outstanding.content);
-    qp_.blocks.wire.send(outstanding.content, entropy, local);
+    qp_.blocks.wire.send(qp_.context.function, outstanding.content, entropy, local);
     return;
   }
   if (!slots_.has(outstanding.slot)) {
@@ -358,7 +359,7 @@ void Requester::transmit(fabric::Psn psn, std::uint16_t entropy, unsigned attemp
   const fabric::ContentHandle handle =
       make_read(slot, offset, std::min<std::uint64_t>(std::uint64_t{packets} * mtu(), left));
   core_.packets->at(handle).roce.bth.psn = psn.value;
-  qp_.blocks.wire.send(handle, entropy, local);
+  qp_.blocks.wire.send(qp_.context.function, handle, entropy, local);
 }
 
 }  // namespace orrery::rnic

@@ -37,6 +37,7 @@ void Requester::on_acknowledge(const fabric::PacketContent& content) {
   }
   if (fabric::aeth::is_rnr_nak(syndrome)) {
     ++qp_.counters().rnr_naks_received;
+    ++qp_.queue_counters().received_rnr_naks;
     sender_->on_rnr_nak(psn, fabric::rnr_delay(syndrome & 0x1fU));
     return;
   }
@@ -45,6 +46,7 @@ void Requester::on_acknowledge(const fabric::PacketContent& content) {
   }
   ++qp_.counters().naks_received;
   if (syndrome == fabric::aeth::nak_sequence_error) {
+    ++qp_.queue_counters().received_sequence_naks;
     sender_->on_sequence_nak(psn);
     return;
   }
@@ -90,7 +92,15 @@ void Requester::window_opened() {
   }
 }
 
+// The sender finds packets lost by themselves or many at once; it calls here for each that goes again.
+void Requester::count_timeouts() {
+  const std::uint64_t now = sender_->counters().timeouts;
+  qp_.queue_counters().acknowledge_timeouts += static_cast<std::uint32_t>(now - timeouts_counted_);
+  timeouts_counted_ = now;
+}
+
 void Requester::failed(fabric::SendFailure reason) {
+  count_timeouts();
   if (!slots_.empty()) {
     fail_slot(slots_.first(), reason == fabric::SendFailure::rnr_retry_exceeded
                                   ? CompletionCode::rnr_retry_exceeded

@@ -86,6 +86,7 @@ void Responder::complete(Scatter& wqe, Completion completion, std::uint32_t srqn
       completion.user_index = srq->context().user_index;
     }
   }
+  qp_.count_completion(completion.code, false);
   if (!qp_.blocks.cqs.post(qp_.context.function, cqn, completion)) {
     qp_.fail(QpErrorCause::fatal);
   }

@@ -125,6 +125,7 @@ void UnreliableResponder::handle(const fabric::Packet& packet, const fabric::Pac
     qp_.counters().payload_bytes_received += bytes.size();
   }
   if (layout.ends_message) {
+    qp_.queue_counters().write_requests += write ? 1 : 0;
     Message& message = messages_.at(number);
     message.whole = true;
     in_message_ = false;

@@ -95,6 +95,7 @@ ControlResult VerbsEngine::write_context(ContextKind kind, std::uint32_t index, 
     }
     case ContextKind::fault:
     case ContextKind::frame_counters:
+    case ContextKind::queue_counters:
       break;
   }
   return ControlResult::bad_index;
@@ -152,6 +153,8 @@ ControlResult VerbsEngine::read_context(ContextKind kind, std::uint32_t index, s
     }
     case ContextKind::frame_counters:
       return index < max_functions ? copy_out(p.ethernet.counters(index), into) : ControlResult::bad_index;
+    case ContextKind::queue_counters:
+      return index < max_counter_sets ? copy_out(p.core.queue_counters[index], into) : ControlResult::bad_index;
   }
   return ControlResult::bad_index;
 }
@@ -190,6 +193,12 @@ ControlResult VerbsEngine::destroy_context(ContextKind kind, std::uint32_t index
     case ContextKind::receive_queue:
       result = p.ethernet.destroy(kind, index);
       break;
+    case ContextKind::queue_counters:
+      if (index >= max_counter_sets) {
+        return ControlResult::bad_index;
+      }
+      p.core.queue_counters[index] = {};
+      return ControlResult::ok;
     case ContextKind::fault:
     case ContextKind::frame_counters:
       return ControlResult::bad_index;

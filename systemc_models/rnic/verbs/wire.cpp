@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "fabric/wire_codec.h"
+
 namespace orrery::rnic {
 
 void Wire::ready(Sendable& sendable) {
@@ -40,19 +42,39 @@ void Wire::pump() {
   pumping_ = false;
 }
 
-void Wire::send(fabric::ContentHandle content, std::uint16_t entropy, bool local) {
+fabric::Packet Wire::packet_of(fabric::ContentHandle content, std::uint16_t entropy) const {
   fabric::Packet packet = fabric::packet_of(*core_.packets, content);
   packet.entropy = entropy;
   packet.created = core_.now();
+  return packet;
+}
+
+void Wire::send(std::uint32_t function, fabric::ContentHandle content, std::uint16_t entropy, bool local) {
+  if (core_.functions.at(function).port_down != 0) {
+    core_.packets->release(content);
+    return;
+  }
+  const fabric::Packet packet = packet_of(content, entropy);
+  FrameCounters& counters = core_.frame_counters[function];
+  count_frame(packet.destination_mac.is_multicast() ? counters.roce_sent_multicast : counters.roce_sent_unicast,
+              packet.wire_bytes - fabric::fcs_bytes);
   if (local) {
     loop(packet);
   } else {
-    send(packet);
+    send(function, packet);
   }
 }
 
-void Wire::send(const fabric::Packet& packet) {
-  if (core_.port == nullptr) {
+void Wire::send_copy(std::uint32_t function, fabric::ContentHandle content, std::uint16_t entropy) {
+  if (core_.functions.at(function).port_down != 0) {
+    core_.packets->release(content);
+    return;
+  }
+  loop(packet_of(content, entropy));
+}
+
+void Wire::send(std::uint32_t function, const fabric::Packet& packet) {
+  if (core_.port == nullptr || core_.functions.at(function).port_down != 0) {
     core_.packets->release(packet.content);
     return;
   }

@@ -46,11 +46,12 @@ class Wire final : private fabric::PortListener, private EventHandler {
   // Waits in the queue: must not be destroyed.
   [[nodiscard]] static bool queued(const Sendable& sendable) { return sendable.queued_; }
 
-  // Sends at once. Takes over the content's reference.
-  void send(fabric::ContentHandle content, std::uint16_t entropy, bool local);
-  void send(const fabric::Packet& packet);
-  // To the members of this RNIC, not to the wire.
-  void loop(const fabric::Packet& packet);
+  // A RoCE packet or a frame of the function, at once; nothing leaves while its port is down. Takes over the content's
+  // reference.
+  void send(std::uint32_t function, fabric::ContentHandle content, std::uint16_t entropy, bool local);
+  void send(std::uint32_t function, const fabric::Packet& packet);
+  // A copy of a multicast packet, for the members in this RNIC.
+  void send_copy(std::uint32_t function, fabric::ContentHandle content, std::uint16_t entropy);
 
   // Packets that were damaged or empty.
   [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
@@ -59,6 +60,8 @@ class Wire final : private fabric::PortListener, private EventHandler {
   void on_packet(const fabric::Packet& packet) override;
   void on_transmit_ready() override { pump(); }
   void on_event(std::uint64_t argument) override;
+  void loop(const fabric::Packet& packet);
+  [[nodiscard]] fabric::Packet packet_of(fabric::ContentHandle content, std::uint16_t entropy) const;
   void pump();
 
   Core& core_;

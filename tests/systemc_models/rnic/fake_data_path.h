@@ -75,7 +75,8 @@ class FakeDataPath final : public rnic::DataPath, private pcie::DmaListener {
   }
   rnic::ControlResult read_context(rnic::ContextKind kind, std::uint32_t index, std::span<std::byte> into) override {
     const auto found = contexts.find({kind, index});
-    if (kind == rnic::ContextKind::frame_counters && found == contexts.end()) {
+    if ((kind == rnic::ContextKind::frame_counters || kind == rnic::ContextKind::queue_counters) &&
+        found == contexts.end()) {
       std::fill(into.begin(), into.end(), std::byte{0});
       return rnic::ControlResult::ok;
     }

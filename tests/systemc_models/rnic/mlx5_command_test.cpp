@@ -449,6 +449,130 @@ TEST_F(Mlx5Command, XrcTargetHasNoDoorbell) {
   EXPECT_TRUE(driver.run(0x80f, 0, {domain}).ok());
 }
 
+TEST_F(Mlx5Command, CountersOfASet) {
+  objects();
+  const std::uint32_t set = driver.run(0x771).handle();
+  ASSERT_NE(set, 0U);
+  // A QP counts for the set that its first transition names, if that is the function's own.
+  const std::uint32_t qpn = driver.create_qp({.pd = pd, .cqn = cqn}).handle();
+  const auto first = [&](std::uint32_t number_of_set) {
+    return driver.modify_qp(0x502, qpn, [&](Words& in) { in.put(0x18, layout::qpc::counter_set, number_of_set); });
+  };
+  EXPECT_EQ(first(set + 1).syndrome, static_cast<std::uint32_t>(Syndrome::counter_set));
+  ASSERT_TRUE(first(set).ok());
+  EXPECT_EQ(data->context<rnic::QpContext>(ContextKind::qp, qpn).counter_set, set);
+  rnic::QueueCounters counters;
+  std::uint32_t next = 100;
+  for (std::uint32_t* word = &counters.write_requests; word != &counters.reserved; ++word) {
+    *word = next++;
+  }
+  data->write_context(ContextKind::queue_counters, set, std::as_bytes(std::span(&counters, 1)));
+  Words query(32);
+  query.set(0, 0x773U << 16).set(0x1c, set);
+  const Reply reply = driver.run(query, 256);
+  ASSERT_TRUE(reply.ok());
+  // Offsets as the stock driver's structure has them.
+  EXPECT_EQ(reply.output[0x10], counters.write_requests);
+  EXPECT_EQ(reply.output[0x18], counters.read_requests);
+  EXPECT_EQ(reply.output[0x20], counters.atomic_requests);
+  EXPECT_EQ(reply.output[0x30], counters.out_of_buffer);
+  EXPECT_EQ(reply.output[0x38], counters.out_of_sequence);
+  EXPECT_EQ(reply.output[0x40], counters.duplicate_requests);
+  EXPECT_EQ(reply.output[0x48], counters.received_rnr_naks);
+  EXPECT_EQ(reply.output[0x60], counters.acknowledge_timeouts);
+  EXPECT_EQ(reply.output[0x78], counters.responder_length);
+  EXPECT_EQ(reply.output[0x94], counters.requester_errors);
+  EXPECT_EQ(reply.output[0xa8], counters.requester_remote_access);
+  EXPECT_EQ(reply.output[0xac], counters.responder_remote_access);
+  EXPECT_EQ(reply.output[0xb4], counters.requester_retries_exceeded);
+  EXPECT_EQ(reply.output[0xc0], counters.requester_flushed);
+  query.set(0x18, 1U << 31);  // and begin anew
+  EXPECT_TRUE(driver.run(query, 256).ok());
+  EXPECT_FALSE(data->has(ContextKind::queue_counters, set));
+  query.set(0x1c, set + 1);
+  EXPECT_EQ(driver.run(query, 256).status, number(Status::bad_resource));
+}
+
+class Mlx5Ethernet : public testing::Test, public Mlx5Rig {
+ protected:
+  Mlx5Ethernet() : Mlx5Rig(rig_settings(rnic::reg::PortType::ethernet)) {}
+  // ACCESS_REG; `size` of the register.
+  Reply access(std::uint32_t id, bool read, std::uint32_t size, std::initializer_list<std::uint32_t> words) {
+    Words in(0x10 + size);
+    in.set(0, 0x805U << 16).set(4, read ? 1 : 0).set(8, id);
+    std::size_t at = 0x10;
+    for (const std::uint32_t word : words) {
+      in.set(at, word);
+      at += 4;
+    }
+    return driver.run(in, static_cast<std::uint32_t>(0x10 + size));
+  }
+};
+
+TEST_F(Mlx5Ethernet, PortIsTakenDownAndUp) {
+  driver.bring_up();
+  driver.create_command_eq();
+  const Reply asynchronous = driver.create_eq(1U << 9, 5, 0);
+  const std::uint64_t ring = driver.last_ring;
+  ASSERT_TRUE(asynchronous.ok());
+  const auto port_down = [&] { return data->context<rnic::FunctionContext>(ContextKind::function, 0).port_down; };
+  const auto event = [&](unsigned index) {
+    Words eqe(64);
+    bus.read(ring + 64 * index, eqe.bytes().data(), 64);
+    return eqe;
+  };
+  EXPECT_EQ(driver.run(0x750, 0, {}).output[0x0c] & 0xffU, 0x11U);
+  ASSERT_TRUE(access(0x5006, false, 16, {0x0001'0200, 0x8000'0000}).ok());
+  EXPECT_EQ(port_down(), 1U);
+  EXPECT_EQ(driver.run(0x750, 0, {}).output[0x0c] & 0xffU, 0U);
+  EXPECT_EQ(access(0x5006, true, 16, {0x0001'0000}).output[0x10] & 0xf0fU, 0x202U);
+  Words eqe = event(0);
+  EXPECT_EQ(eqe[0] & 0xff'ffffU, 0x09'0001U);                               // port change, down
+  EXPECT_EQ(eqe[0x28] >> 28, 1U);                                           // port 1
+  ASSERT_TRUE(access(0x5006, false, 16, {0x0001'0200, 0x8000'0000}).ok());  // already
+  ASSERT_TRUE(access(0x5006, false, 16, {0x0001'0100, 0x8000'0000}).ok());
+  EXPECT_EQ(port_down(), 0U);
+  eqe = event(1);
+  EXPECT_EQ(eqe[0] & 0xff'ffffU, 0x09'0004U);
+  EXPECT_EQ(access(0x5006, false, 16, {0x0001'0300, 0x8000'0000}).status, number(Status::bad_parameter));
+}
+
+TEST_F(Mlx5Ethernet, PortCounters) {
+  driver.bring_up();
+  rnic::FrameCounters c;
+  c.received_unicast = {3, 300};
+  c.roce_received_unicast = {5, 5000};
+  c.received_broadcast = {1, 60};
+  c.sent_multicast = {2, 200};
+  c.roce_sent_multicast = {4, 400};
+  c.no_buffer = 9;
+  data->write_context(ContextKind::frame_counters, 0, std::as_bytes(std::span(&c, 1)));
+  const Reply frames = access(0x5008, true, 256, {0x0001'0000});
+  ASSERT_TRUE(frames.ok());
+  EXPECT_EQ(frames.output[0x1c], 6U);            // frames sent
+  EXPECT_EQ(frames.output[0x24], 9U);            // received
+  EXPECT_EQ(frames.output[0x3c], 600U + 6 * 4);  // octets, with FCS
+  EXPECT_EQ(frames.output[0x44], 300U + 5000 + 60 + 9 * 4);
+  EXPECT_EQ(frames.output[0x4c], 6U);  // multicast sent
+  const Reply interface = access(0x5008, true, 256, {0x0001'0001});
+  EXPECT_EQ(interface.output[0x24], 8U);  // unicast in
+  EXPECT_EQ(interface.output[0x2c], 9U);  // discarded
+  // The vport's: Ethernet frames and RDMA packets apart.
+  Words query(32);
+  query.set(0, 0x770U << 16);
+  const Reply vport = driver.run(query, 0x210);
+  ASSERT_TRUE(vport.ok());
+  EXPECT_EQ(vport.output[0x34], 5U);
+  EXPECT_EQ(vport.output[0x3c], 5000U);
+  EXPECT_EQ(vport.output[0x64], 4U);
+  EXPECT_EQ(vport.output[0x94], 3U);
+  // Flow control: none.
+  const Reply pause = access(0x5007, true, 16, {0x0001'0000});
+  ASSERT_TRUE(pause.ok());
+  EXPECT_EQ(pause.output[0x14] | pause.output[0x18], 0U);
+  EXPECT_EQ(access(0x5007, false, 16, {0x0001'0000}).status, number(Status::bad_parameter));
+}
+
 TEST_F(Mlx5Command, ErrorsReachTheAsynchronousQueue) {
   objects();
   const std::uint32_t qpn = ready_qp();
