@@ -117,9 +117,13 @@ void serve(const ServeCommandOptions& options) {
       print_guest(options, prepare_guest(run, topology, config, guest, options.guest,
                                          [&](const std::string& endpoint) { return host.socket(endpoint).string(); }));
     }
-    fmt::print("# serving {} functions in {}; Ctrl-C ends it\n", topology.endpoints.size(), directory.path().string());
   }
   flush_output();
+  if (!options.json) {
+    // Not to standard output: that may go into a file for a shell or for libvirt.
+    fmt::print(stderr, "serving {} functions in {}; Ctrl-C ends it\n", topology.endpoints.size(),
+               directory.path().string());
+  }
   const StopWatch stop_watch(host.io(), stop_signals, [&] { host.stop(); });
   host.run();
   host.close();
