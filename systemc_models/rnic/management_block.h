@@ -146,6 +146,7 @@ class ManagementBlock final : public firmware::RegisterAccess,
     std::uint32_t function = 0;
     pcie::DmaTransfer transfer;
   };
+  static constexpr std::uint32_t bulk_chunk = 4096;  // translation entries written at once
   enum class Wake : std::uint64_t { step = 0, timer = 1, watchdog = 2, restart = 3 };
 
   void on_dma_done(pcie::DmaTransfer& transfer) override;
