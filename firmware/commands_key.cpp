@@ -96,14 +96,15 @@ Result create_mkey(Firmware& fw, Function& function) {
     k.translation = mkey.run.start;
     k.translation_count = mkey.run.entries;
     // What the driver doesn't give isn't present.
-    ContextStatus status = fw.load_list(0, k.translation, k.translation_count, reg::BulkFormat::fill, 0);
+    ContextStatus status =
+        fw.load_list(function.number, 0, k.translation, k.translation_count, reg::BulkFormat::fill, 0);
     if (status == ContextStatus::ok && given > 0) {
       const bool flags_in_list = fw.input().get(mkc::page_access) != 0;
       reg::BulkFormat format = flags_in_list ? reg::BulkFormat::page_flags : reg::BulkFormat::pages;
       if (k.mode == rnic::KeyMode::indirect) {
         format = access_mode == mkc::mode_keys ? reg::BulkFormat::keys : reg::BulkFormat::fixed_keys;
       }
-      status = fw.load_list(local::input + page_list, k.translation,
+      status = fw.load_list(function.number, local::input + page_list, k.translation,
                             k.mode == rnic::KeyMode::pages ? given * words_per_octword : given, format,
                             static_cast<std::uint32_t>(rnic::translation::readable | rnic::translation::writable));
     }

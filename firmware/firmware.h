@@ -186,8 +186,9 @@ class Firmware {
   // Translation memory.
   [[nodiscard]] bool allocate_run(std::uint32_t entries, Run& run);
   void release_run(Run& run);
-  rnic::reg::ContextStatus load_list(std::uint32_t local, std::uint32_t index, std::uint32_t count,
-                                     rnic::reg::BulkFormat format, std::uint32_t flags) const;
+  // Pages are `function`'s.
+  rnic::reg::ContextStatus load_list(std::uint32_t function, std::uint32_t local, std::uint32_t index,
+                                     std::uint32_t count, rnic::reg::BulkFormat format, std::uint32_t flags) const;
   // A queue's page list in the input at `offset`: allocates its run, loads it and describes the buffer.
   Result load_queue(std::uint32_t list, std::uint32_t log_page_size, std::uint32_t offset, std::uint64_t bytes,
                     Run& run, rnic::QueueBuffer& buffer);

@@ -89,8 +89,9 @@ void Firmware::release_run(Run& run) {
   run = Run{};
 }
 
-ContextStatus Firmware::load_list(std::uint32_t local, std::uint32_t index, std::uint32_t count, reg::BulkFormat format,
-                                  std::uint32_t flags) const {
+ContextStatus Firmware::load_list(std::uint32_t function, std::uint32_t local, std::uint32_t index, std::uint32_t count,
+                                  reg::BulkFormat format, std::uint32_t flags) const {
+  write32(hal_, reg::bulk_function, function);
   write32(hal_, reg::bulk_local, local);
   write32(hal_, reg::bulk_index, index);
   write32(hal_, reg::bulk_count, count);
@@ -115,7 +116,8 @@ Result Firmware::load_queue(std::uint32_t list, std::uint32_t log_page_size, std
     return failed(Status::no_resources, Syndrome::no_translation);
   }
   const auto flags = static_cast<std::uint32_t>(rnic::translation::readable | rnic::translation::writable);
-  if (load_list(local::input + list, run.start, count, reg::BulkFormat::pages, flags) != ContextStatus::ok) {
+  if (load_list(command_.function, local::input + list, run.start, count, reg::BulkFormat::pages, flags) !=
+      ContextStatus::ok) {
     release_run(run);
     return failed(Status::internal, Syndrome::hardware);
   }

@@ -196,7 +196,7 @@ void Firmware::load_work_list(std::uint32_t at, std::uint32_t octwords) {
   if (!pages) {
     format = mkey.kind == mkc::mode_keys ? reg::BulkFormat::keys : reg::BulkFormat::fixed_keys;
   }
-  load_list(at, work_.entry, pages ? octwords * words_per_octword : octwords, format, 0);
+  load_list(work_.function, at, work_.entry, pages ? octwords * words_per_octword : octwords, format, 0);
   work_.entry += octwords * words_per_octword;
 }
 

@@ -50,6 +50,14 @@ struct DmaTransfer {
   DmaTransfer* next = nullptr;
 };
 
+// Device memory of a peer, as one function's DMA sees it: [iova, iova + size) of the function's own addresses are the
+// bytes at `hpa`, which a request with AT = 10b names.
+struct PeerWindow {
+  std::uint64_t iova = 0;
+  std::uint64_t size = 0;
+  std::uint64_t hpa = 0;
+};
+
 class DmaListener {
  public:
   // The transfer is the device's again; it may be started anew from here.
@@ -121,6 +129,10 @@ class DeviceModel {
   // Access time of a register, and of device memory behind a BAR, charged in timed mode. Asked for after the
   // read that it is charged to.
   [[nodiscard]] virtual Picoseconds access_time(unsigned bar) const = 0;
+  // All windows of peers' device memory that the function may reach now; what was told before is void. Comes from the
+  // host's side, never from the guest: it lets a device that the host trusts (an RNIC with a memory type in its
+  // translation table: Stellar, SIGCOMM 2025, §6) use AT = 10b.
+  virtual void set_peer_windows(std::span<const PeerWindow> windows) { static_cast<void>(windows); }
   // Function-level or conventional reset. The endpoint has cancelled all transfers before.
   virtual void reset() = 0;
 };

@@ -57,8 +57,11 @@ namespace translation {
 inline constexpr std::uint64_t readable = 1U << 0;
 inline constexpr std::uint64_t writable = 1U << 1;
 // The page is device (GPU) memory at a host physical address: requests carry AT = 10b and go peer to peer.
-// Without it: host memory at an IOVA, AT = 00b (Stellar, SIGCOMM 2025, §6).
+// Without it: host memory at an IOVA, AT = 00b (Stellar, SIGCOMM 2025, §6). Only the host's side sets it.
 inline constexpr std::uint64_t device_memory = 1U << 2;
+// Device memory: which of the host's windows the page was in (FunctionWindows).
+inline constexpr std::uint64_t window_mask = 0xff8;
+inline constexpr unsigned window_shift = 3;
 inline constexpr std::uint64_t address_mask = ~0xfffULL;
 // Neither readable nor writable: not present; an access is a page fault (on-demand paging, revoked dma-buf).
 }  // namespace translation

@@ -147,6 +147,8 @@ inline constexpr std::uint32_t bulk_count = 0x0b18;   // RW: elements of the lis
 inline constexpr std::uint32_t bulk_flags = 0x0b1c;   // RW: `pages`: flags of the entries; `fill`: the low half
 inline constexpr std::uint32_t bulk_start = 0x0b20;   // W: BulkFormat; done when the write returns
 inline constexpr std::uint32_t bulk_status = 0x0b24;  // R: ContextStatus
+// RW: whose pages `pages` and `page_flags` name. The host's side gives each its memory type: the firmware can't.
+inline constexpr std::uint32_t bulk_function = 0x0b28;
 enum class BulkFormat : std::uint32_t {
   pages = 1,       // big-endian 64-bit page addresses; low 12 bits replaced by FLAGS
   page_flags = 2,  // big-endian 64-bit page addresses with `readable` and `writable` in bits 0 and 1

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 
+#include "pcie/device.h"
 #include "systemc_models/rnic/verbs/verbs_engine.h"
 
 namespace orrery::rnic {
@@ -21,6 +22,7 @@ class ControlPlane {
   virtual ControlResult destroy_context(ContextKind kind, std::uint32_t index) = 0;
   [[nodiscard]] virtual bool idle(ContextKind kind, std::uint32_t index) = 0;
   virtual ControlResult write_translation(std::uint32_t first, std::span<const std::uint64_t> entries) = 0;
+  virtual ControlResult write_pages(std::uint32_t function, std::uint32_t first, std::span<std::uint64_t> pages) = 0;
   virtual ControlResult read_translation(std::uint32_t first, std::span<std::uint64_t> into) = 0;
   virtual ControlResult arm_srq(std::uint32_t srqn, std::uint32_t limit) = 0;
   virtual ControlResult post_event(std::uint32_t function, std::uint32_t eqn, const Event& event) = 0;
@@ -51,6 +53,7 @@ class DataPath : public ControlPlane, public DoorbellSink {
   virtual ~DataPath() = default;
   // Before the first use of `function`.
   virtual void attach(std::uint32_t function, pcie::DevicePort& port) = 0;
+  virtual void set_peer_windows(std::uint32_t function, std::span<const pcie::PeerWindow> windows) = 0;
 };
 
 // Makes the data path of one RNIC, which reports to `sink`.

@@ -219,6 +219,7 @@ class ManagementBlock final : public firmware::RegisterAccess,
   std::uint32_t translation_index_ = 0;
   std::uint32_t translation_low_ = 0;
   std::array<std::uint32_t, 4> bulk_{};  // LOCAL, INDEX, COUNT, FLAGS
+  std::uint32_t bulk_function_ = 0;
   reg::ContextStatus bulk_status_ = reg::ContextStatus::ok;
   std::vector<std::uint64_t> entries_;   // of a bulk transfer, on its way
   std::array<std::uint32_t, 10> eqe_{};  // FUNCTION, EQN, TYPE, DATA

@@ -127,10 +127,17 @@ void ManagementBlock::bulk(std::uint32_t value) {
   constexpr std::uint64_t flag_mask = translation::readable | translation::writable;
   std::uint64_t at = index;
   ControlResult result = ControlResult::ok;
+  const bool pages = format == reg::BulkFormat::pages || format == reg::BulkFormat::page_flags;
   const auto flush = [&] {
     if (result == ControlResult::ok && !entries_.empty()) {
-      result = at + entries_.size() > none ? ControlResult::bad_index
-                                           : control_->write_translation(static_cast<std::uint32_t>(at), entries_);
+      const auto first = static_cast<std::uint32_t>(at);
+      if (at + entries_.size() > none) {
+        result = ControlResult::bad_index;
+      } else if (pages) {
+        result = control_->write_pages(bulk_function_, first, entries_);
+      } else {
+        result = control_->write_translation(first, entries_);
+      }
       at += entries_.size();
     }
     entries_.clear();
@@ -139,7 +146,7 @@ void ManagementBlock::bulk(std::uint32_t value) {
     const std::byte* from = sram_.data() + (list ? local + i * element : 0);
     switch (format) {
       case reg::BulkFormat::pages:
-        entries_.push_back((load_big64(from) & translation::address_mask) | flags);
+        entries_.push_back((load_big64(from) & translation::address_mask) | (flags & flag_mask));
         break;
       case reg::BulkFormat::page_flags:
         entries_.push_back(load_big64(from) & (translation::address_mask | flag_mask));
@@ -153,7 +160,7 @@ void ManagementBlock::bulk(std::uint32_t value) {
         break;
       }
       case reg::BulkFormat::fill:
-        entries_.push_back(flags);
+        entries_.push_back(flags & ~(translation::device_memory | translation::window_mask));
         break;
     }
     if (entries_.size() >= bulk_chunk) {

@@ -33,6 +33,8 @@ std::uint32_t* ManagementBlock::window(std::uint32_t offset) {
     return &trace_[(offset - reg::trace_command) / 4];
   }
   switch (offset) {
+    case reg::bulk_function:
+      return &bulk_function_;
     case reg::context_kind:
       return &context_kind_;
     case reg::context_index:

@@ -14,6 +14,9 @@ class VerbsDataPath final : public DataPath {
   }
 
   void attach(std::uint32_t function, pcie::DevicePort& port) override { engine_.attach(function, port); }
+  void set_peer_windows(std::uint32_t function, std::span<const pcie::PeerWindow> windows) override {
+    engine_.set_peer_windows(function, windows);
+  }
 
   ControlResult write_context(ContextKind kind, std::uint32_t index, std::span<const std::byte> bytes) override {
     return engine_.write_context(kind, index, bytes);
@@ -27,6 +30,9 @@ class VerbsDataPath final : public DataPath {
   [[nodiscard]] bool idle(ContextKind kind, std::uint32_t index) override { return engine_.idle(kind, index); }
   ControlResult write_translation(std::uint32_t first, std::span<const std::uint64_t> entries) override {
     return engine_.write_translation(first, entries);
+  }
+  ControlResult write_pages(std::uint32_t function, std::uint32_t first, std::span<std::uint64_t> pages) override {
+    return engine_.write_pages(function, first, pages);
   }
   ControlResult read_translation(std::uint32_t first, std::span<std::uint64_t> into) override {
     return engine_.read_translation(first, into);

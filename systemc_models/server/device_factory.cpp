@@ -51,6 +51,7 @@ Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint,
   settings.with_firmware = config.rnic.firmware == RnicFirmware::native;
   settings.device_id =
       config.rnic.function_id == RnicFunctionId::vf ? rnic::mlx5::device_id_vf : rnic::mlx5::device_id_pf;
+  settings.memory_types = config.rnic.virtualization == RnicVirtualization::vstellar;
   rnic::ManagementSettings& management = settings.management;
   rnic::give_identity(management, 0, endpoint.ordinal);
   management.port_type =

@@ -119,6 +119,9 @@ Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
         module_name(described.name).c_str(), simulation, settings, *device.config_space, device.bars, *device.model));
     pcie::EndpointModule& endpoint = *endpoints.back();
     endpoint.core.set_bdf(described.bdf);
+    // Such an RNIC uses addresses that the host gave it, so its translated requests pass the IOMMU.
+    complex->core.allow_translated(described.bdf, described.kind == EndpointKind::rnic &&
+                                                      config.rnic.virtualization == RnicVirtualization::vstellar);
     if (described.switch_index) {
       device_links.push_back(std::make_unique<pcie::LinkModule>(("link_" + module_name(described.name)).c_str(),
                                                                 simulation, described.link));

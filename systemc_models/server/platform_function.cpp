@@ -373,7 +373,22 @@ pcie::MapResult PlatformFunction::dma_map(Iova iova, std::uint64_t size, pcie::D
       return MapResult::io_error;
   }
   mappings_.emplace(iova.value, mapping);
+  if (mapping.kind == Mapping::Kind::peer) {
+    tell_device();
+  }
   return MapResult::ok;
+}
+
+void PlatformFunction::tell_device() {
+  std::vector<pcie::PeerWindow> windows;
+  for (const auto& [iova, mapping] : mappings_) {
+    // Registers of peers aren't memory: they stay behind the IOMMU.
+    if (mapping.kind == Mapping::Kind::peer && mapping.live && mapping.access.read && mapping.access.write &&
+        mapping.peer->bar_description(mapping.bar).prefetchable) {
+      windows.push_back({iova, mapping.size, mapping.hpa.value});
+    }
+  }
+  endpoint_.model().set_peer_windows(windows);
 }
 
 void PlatformFunction::release(const Mapping& mapping) {
@@ -401,7 +416,9 @@ pcie::MapResult PlatformFunction::dma_unmap(Iova iova, std::uint64_t size) {
   if (platform_.parts_->iommu.unmap(domain_, iova, size) != pcie::PageTableStatus::ok) {
     return MapResult::io_error;
   }
+  bool peers_changed = false;
   while (at != mappings_.end() && at->first <= last) {
+    peers_changed = peers_changed || at->second.kind == Mapping::Kind::peer;
     const std::uint64_t start = at->first;
     const Mapping mapping = at->second;
     const std::uint64_t mapping_last = start + (mapping.size - 1);
@@ -436,6 +453,9 @@ pcie::MapResult PlatformFunction::dma_unmap(Iova iova, std::uint64_t size) {
       }
     }
   }
+  if (peers_changed) {
+    tell_device();
+  }
   return MapResult::ok;
 }
 
@@ -448,6 +468,7 @@ void PlatformFunction::dma_unmap_all() {
 
 void PlatformFunction::follow_peer(const PlatformFunction& peer, unsigned bar) {
   const Placement& placement = peer.placements_[bar];
+  bool changed = false;
   for (auto& [iova, mapping] : mappings_) {
     if (mapping.kind != Mapping::Kind::peer || mapping.peer != &peer || mapping.bar != bar) {
       continue;
@@ -459,14 +480,19 @@ void PlatformFunction::follow_peer(const PlatformFunction& peer, unsigned bar) {
         placement.placed && peer.guest_ == guest_ && offset < bar_size && mapping.size <= bar_size - offset;
     const Hpa hpa = still ? placement.hpa + offset : mapping.hpa;
     if (mapping.live && (!still || hpa != mapping.hpa)) {
+      changed = true;
       platform_.parts_->iommu.unmap(domain_, Iova{iova}, mapping.size);
       mapping.live = false;
     }
     if (still && !mapping.live) {
+      changed = true;
       mapping.hpa = hpa;
       mapping.live = platform_.parts_->iommu.map(domain_, Iova{iova}, hpa, mapping.size, mapping.access) ==
                      pcie::PageTableStatus::ok;
     }
+  }
+  if (changed) {
+    tell_device();
   }
 }
 

@@ -78,6 +78,8 @@ class PlatformFunction final : public pcie::FunctionAccess {
   void tell_peers();
   [[nodiscard]] std::optional<Hpa> choose(unsigned bar, Gpa gpa) const;
   void release(const Mapping& mapping);
+  // Tells the device which of its peers' device memory it reaches now.
+  void tell_device();
 
   Platform& platform_;
   pcie::Endpoint& endpoint_;

@@ -16,6 +16,7 @@ const std::array<std::string, 2> firmwares{"seabios", "ovmf"};
 const std::array<std::string, 2> rnic_personalities{"self-test", "mlx5"};
 const std::array<std::string, 2> rnic_port_types{"infiniband", "ethernet"};
 const std::array<std::string, 2> rnic_function_ids{"vf", "pf"};
+const std::array<std::string, 3> rnic_virtualizations{"vf", "hyv", "vstellar"};
 const std::array<std::string, 2> rnic_firmwares{"native", "none"};
 
 constexpr std::array<std::uint64_t, 6> payload_sizes{128, 256, 512, 1024, 2048, 4096};
@@ -107,6 +108,11 @@ void describe_rnic(ConfigVisitor& v, RnicsConfig& rnic) {
   v.choice("port_type", rnic.port_type, rnic_port_types, {"mlx5: what the port is", "choice"});
   v.choice("function_id", rnic.function_id, rnic_function_ids,
            {"mlx5: PCI device ID 101e (vf) or 101d (pf); the driver does a little more for a pf", "choice"});
+  v.choice(
+      "virtualization", rnic.virtualization, rnic_virtualizations,
+      {"mlx5: how GPU memory is reached. vstellar: by its memory type, AT = 10b, peer to peer; hyv and vf: as host "
+       "memory, AT = 00b, through the IOMMU",
+       "choice: Stellar, SIGCOMM 2025, §6"});
   v.choice("firmware", rnic.firmware, rnic_firmwares,
            {"mlx5: management firmware; none: the device never comes up", "choice"});
   v.time(

@@ -26,6 +26,7 @@ enum class TraceFormat : std::uint8_t { binary, perfetto };
 enum class RnicPersonality : std::uint8_t { self_test, mlx5 };
 enum class RnicPortType : std::uint8_t { infiniband, ethernet };
 enum class RnicFunctionId : std::uint8_t { vf, pf };
+enum class RnicVirtualization : std::uint8_t { vf, hyv, vstellar };
 enum class RnicFirmware : std::uint8_t { native, none };
 enum class GuestFirmware : std::uint8_t { seabios, ovmf };
 
@@ -67,7 +68,7 @@ struct SwitchOverride {
 
 struct SwitchConfig {
   Picoseconds latency = {115'000};
-  std::uint16_t acs = 0x1d;  // ACS Control register of every downstream port
+  std::uint16_t acs = 0x5d;  // ACS Control register of every downstream port
   std::map<unsigned, SwitchOverride> overrides;
 };
 
@@ -100,6 +101,7 @@ struct RnicsConfig {
   // Of the mlx5 personality.
   RnicPortType port_type = RnicPortType::infiniband;
   RnicFunctionId function_id = RnicFunctionId::vf;
+  RnicVirtualization virtualization = RnicVirtualization::vstellar;
   RnicFirmware firmware = RnicFirmware::native;
   Picoseconds firmware_step = {1'000'000};
   std::uint32_t fault_opcode = 0;  // 0: none

@@ -39,7 +39,7 @@ TEST(TopoText, IsATreeWithLinksAndNumbers) {
       topo({"--set", "topology.switches=1", "--set", "topology.sockets=1", "--set", "link.rnic.generation=4"}).out,
       "server0: 1 socket, 1 switch, 3 endpoints\n"
       "socket0: NUMA node 0, root bus 00 (buses 00-ff)\n"
-      "└─ 00:01.0 socket0.port0 ─ Gen5 x16 ─ 01:00.0 switch0 (115 ns, ACS 0x1d, buses 02-05)\n"
+      "└─ 00:01.0 socket0.port0 ─ Gen5 x16 ─ 01:00.0 switch0 (115 ns, ACS 0x5d, buses 02-05)\n"
       "   ├─ 02:00.0 slot0 ─ Gen4 x16 ─ 03:00.0 rnic0\n"
       "   ├─ 02:01.0 slot1 ─ Gen5 x16 ─ 04:00.0 gpu0\n"
       "   └─ 02:02.0 slot2 ─ Gen5 x16 ─ 05:00.0 gpu1\n");

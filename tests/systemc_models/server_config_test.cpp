@@ -97,7 +97,7 @@ firmware = "ovmf"
   EXPECT_EQ(config.switches.latency.count, 104'500U);
   EXPECT_EQ(config.pcie.completion_unit(), 64U);
   EXPECT_EQ(config.switch_acs(2), 0x5d);
-  EXPECT_EQ(config.switch_acs(1), 0x1d);
+  EXPECT_EQ(config.switch_acs(1), 0x5d);
   EXPECT_EQ(config.switch_latency(2).count, 104'500U);
   EXPECT_EQ(config.devices[0].params.at("depth"), "4");
   EXPECT_EQ(config.guests[1].firmware, GuestFirmware::ovmf);

@@ -164,7 +164,7 @@ TEST(Topology, TraceAndRecordingAreTwoFiles) {
 
 TEST(Topology, OverridesChangeOneSwitch) {
   const Topology t = with({"switch.override.1.acs=0x5d", "switch.override.1.latency_ns=105"});
-  EXPECT_EQ(t.switches[0].acs, 0x1d);
+  EXPECT_EQ(t.switches[0].acs, 0x5d);
   EXPECT_EQ(t.switches[1].acs, 0x5d);
   EXPECT_EQ(t.switches[1].latency.count, 105'000U);
   EXPECT_EQ(t.switches[2].latency.count, 115'000U);

@@ -16,6 +16,7 @@ struct Mlx5Settings {
   std::string name = "rnic0";
   ManagementSettings management;
   std::uint16_t device_id = mlx5::device_id_vf;
+  bool memory_types = true;   // peers' device memory gets a memory type, hence AT = 10b; false: all memory is host's
   bool with_firmware = true;  // false: the device stays "initializing"
   Picoseconds register_access{40'000};
 };
@@ -44,6 +45,11 @@ class Mlx5Rnic final : public pcie::DeviceModel {
     function_.bar_write(bar, offset, from);
   }
   [[nodiscard]] Picoseconds access_time(unsigned bar) const override { return function_.access_time(bar); }
+  void set_peer_windows(std::span<const pcie::PeerWindow> windows) override {
+    if (settings_.memory_types) {
+      data_path_->set_peer_windows(0, windows);
+    }
+  }
   void reset() override { function_.reset(); }
 
   [[nodiscard]] const Mlx5Settings& settings() const { return settings_; }

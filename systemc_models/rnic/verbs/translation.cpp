@@ -24,6 +24,48 @@ bool TranslationMemory::read(std::uint32_t first, std::span<std::uint64_t> into)
   return true;
 }
 
+void FunctionWindows::set_device_windows(std::uint32_t function, std::span<const pcie::PeerWindow> windows) {
+  std::vector<DeviceWindow> now;
+  for (const pcie::PeerWindow& window : windows.first(std::min(windows.size(), most_device_windows))) {
+    const auto& before = device_windows_[function];
+    const auto same = std::find_if(before.begin(), before.end(), [&](const DeviceWindow& known) {
+      return known.window.iova == window.iova && known.window.size == window.size && known.window.hpa == window.hpa;
+    });
+    if (same != before.end()) {
+      now.push_back(*same);
+    } else {
+      last_life_ = last_life_ % (translation::window_mask >> translation::window_shift) + 1;
+      now.push_back({window, last_life_});
+    }
+  }
+  device_windows_[function] = std::move(now);
+}
+
+std::uint64_t FunctionWindows::typed(std::uint32_t function, std::uint64_t entry) const {
+  entry &= ~(translation::device_memory | translation::window_mask);
+  const std::uint64_t address = entry & translation::address_mask;
+  for (const DeviceWindow& known : device_windows_[function]) {
+    if (address - known.window.iova < known.window.size) {
+      const std::uint64_t hpa = known.window.hpa + (address - known.window.iova);
+      return hpa | (entry & ~translation::address_mask) | translation::device_memory |
+             known.life << translation::window_shift;
+    }
+  }
+  return entry;
+}
+
+bool FunctionWindows::device(std::uint32_t function, std::uint64_t entry, std::uint64_t address,
+                             std::uint64_t length) const {
+  const std::uint64_t life = (entry & translation::window_mask) >> translation::window_shift;
+  for (const DeviceWindow& known : device_windows_[function]) {
+    const std::uint64_t offset = address - known.window.hpa;
+    if (known.life == life && offset < known.window.size && length <= known.window.size - offset) {
+      return true;
+    }
+  }
+  return false;
+}
+
 WalkResult walk_pages(const TranslationMemory& memory, const FunctionWindows& windows, std::uint32_t function,
                       std::uint32_t first, std::uint32_t count, std::uint32_t page_shift, std::uint64_t offset,
                       std::uint64_t length, std::uint64_t needed, SegmentList& into) {
@@ -47,6 +89,9 @@ WalkResult walk_pages(const TranslationMemory& memory, const FunctionWindows& wi
     }
     const std::uint64_t address = (entry & translation::address_mask & ~(page_bytes - 1)) + within;
     if ((entry & translation::device_memory) != 0) {
+      if (!windows.device(function, entry, address, piece)) {
+        return {WalkStatus::absent, done};
+      }
       if (!into.add(address, piece, pcie::AddressType::translated)) {
         return {WalkStatus::denied, done};
       }

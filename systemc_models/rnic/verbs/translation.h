@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "firmware/interface/contexts.h"
+#include "pcie/device.h"
 #include "systemc_models/rnic/verbs/dma_pool.h"
 #include "systemc_models/rnic/verbs/sparse_table.h"
 
@@ -29,9 +31,20 @@ class TranslationMemory {
   SparseTable<std::uint64_t, 4096> table_;
 };
 
-// Functions and what of the bus each may reach.
+// Functions and what of the bus each may reach: host memory by a window of IOVAs, device memory of peers by windows
+// that the host's side names.
 class FunctionWindows {
  public:
+  static constexpr std::size_t most_device_windows = 32;
+
+  void set_device_windows(std::uint32_t function, std::span<const pcie::PeerWindow> windows);
+  // A page entry of the function's own address with its memory type: in a device window, the host physical address
+  // and the flags of device memory; else as it is, as host memory.
+  [[nodiscard]] std::uint64_t typed(std::uint32_t function, std::uint64_t entry) const;
+  // Whether [address, address + length), length >= 1, of a device memory entry's page still is what it was when the
+  // entry was written.
+  [[nodiscard]] bool device(std::uint32_t function, std::uint64_t entry, std::uint64_t address,
+                            std::uint64_t length) const;
   [[nodiscard]] FunctionContext& at(std::uint32_t function) { return functions_[function]; }
   [[nodiscard]] const FunctionContext& at(std::uint32_t function) const { return functions_[function]; }
   // The bus address of host memory [address, address + length), length >= 1; nothing if the function may not have it.
@@ -49,7 +62,15 @@ class FunctionWindows {
   }
 
  private:
+  // Of a window's life. Entries carry it, so that they are void once the window has gone or moved: by the time that
+  // numbers come again, 511 other windows of the RNIC have come and gone.
+  struct DeviceWindow {
+    pcie::PeerWindow window;
+    std::uint64_t life = 0;  // 1 … 511
+  };
   std::array<FunctionContext, max_functions> functions_{};
+  std::array<std::vector<DeviceWindow>, max_functions> device_windows_;
+  std::uint64_t last_life_ = 0;
 };
 
 enum class WalkStatus : std::uint8_t {

@@ -221,6 +221,23 @@ ControlResult VerbsEngine::write_translation(std::uint32_t first, std::span<cons
   return parts_->core.translation.write(first, entries) ? ControlResult::ok : ControlResult::bad_index;
 }
 
+ControlResult VerbsEngine::write_pages(std::uint32_t function, std::uint32_t first, std::span<std::uint64_t> pages) {
+  Core& core = parts_->core;
+  if (function >= max_functions) {
+    return ControlResult::bad_index;
+  }
+  for (std::uint64_t& page : pages) {
+    page = core.functions.typed(function, page);
+  }
+  return write_translation(first, pages);
+}
+
+void VerbsEngine::set_peer_windows(std::uint32_t function, std::span<const pcie::PeerWindow> windows) {
+  if (function < max_functions) {
+    parts_->core.functions.set_device_windows(function, windows);
+  }
+}
+
 ControlResult VerbsEngine::read_translation(std::uint32_t first, std::span<std::uint64_t> into) const {
   return parts_->core.translation.read(first, into) ? ControlResult::ok : ControlResult::bad_index;
 }

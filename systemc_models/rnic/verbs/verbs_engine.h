@@ -27,7 +27,8 @@
 
 namespace orrery::pcie {
 class DevicePort;
-}
+struct PeerWindow;
+}  // namespace orrery::pcie
 namespace orrery::fabric {
 struct Packet;
 class PacketPool;
@@ -128,6 +129,10 @@ class VerbsEngine {
 
   // Before the first use of `function` (< max_functions).
   void attach(std::uint32_t function, pcie::DevicePort& port);
+  // The device memory of peers that the function may reach from now on: the only one that it does by AT = 10b.
+  // Entries written before for a window that is there no more, or at another place, are no longer present (a page
+  // fault). Of more than FunctionWindows::most_device_windows the rest is reached as host memory is.
+  void set_peer_windows(std::uint32_t function, std::span<const pcie::PeerWindow> windows);
   // The wire, and the pool of its packets. All functions share it.
   void attach(fabric::Port& port, fabric::PacketPool& pool);
 
@@ -149,7 +154,12 @@ class VerbsEngine {
   // No DMA that was begun on its behalf before it was destroyed (or changed: mkey, translation entries) is left.
   [[nodiscard]] bool idle(ContextKind kind, std::uint32_t index) const;
 
+  // Any entries; they keep their flags.
   ControlResult write_translation(std::uint32_t first, std::span<const std::uint64_t> entries);
+  // Page entries of the function's own addresses. Each is given its memory type: device memory where it lies in a
+  // window of set_peer_windows(), host memory elsewhere; `pages` is changed so. bad_index: beyond the memory, or no
+  // such function.
+  ControlResult write_pages(std::uint32_t function, std::uint32_t first, std::span<std::uint64_t> pages);
   ControlResult read_translation(std::uint32_t first, std::span<std::uint64_t> into) const;
 
   // Arms an SRQ's limit (0 disarms it).

@@ -104,6 +104,16 @@ class FakeDataPath final : public rnic::DataPath, private pcie::DmaListener {
     }
     return rnic::ControlResult::ok;
   }
+  // Types no page; remembers whose the last ones were.
+  rnic::ControlResult write_pages(std::uint32_t function, std::uint32_t first,
+                                  std::span<std::uint64_t> pages) override {
+    pages_of = function;
+    return write_translation(first, pages);
+  }
+  std::uint32_t pages_of = rnic::none;
+  void set_peer_windows(std::uint32_t function, std::span<const pcie::PeerWindow> windows) override {
+    static_cast<void>(function), static_cast<void>(windows);
+  }
   rnic::ControlResult read_translation(std::uint32_t first, std::span<std::uint64_t> into) override {
     for (std::uint64_t& entry : into) {
       entry = translation[first++];

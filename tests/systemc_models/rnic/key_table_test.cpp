@@ -45,7 +45,8 @@ TEST_F(KeyTableTest, PagesOfTheRegion) {
   MkeyContext& k = key(1, 0x10'0800, 0x3000);
   k.translation = 10;
   k.translation_count = 4;
-  pages(10, {0x5000 | 3, 0x9000 | 3, 0xa000 | 3, 0x2000 | 7});
+  windows.set_device_windows(0, std::vector<pcie::PeerWindow>{{0x8'0000, 0x1000, 0x2000}});
+  pages(10, {0x5000 | 3, 0x9000 | 3, 0xa000 | 3, windows.typed(0, 0x8'0000 | 3)});
   ASSERT_EQ(resolve(0x100, 0x10'0800, 0x3000), WalkStatus::ok);
   const auto all = segments.all();
   ASSERT_EQ(all.size(), 3U);

@@ -252,7 +252,7 @@ TEST_F(RcTest, NullKeyReadsZeroesAndDropsWrites) {
 }
 
 TEST_F(RcTest, GpuMemoryGoesTranslated) {
-  // Page entries that name device memory: AT = 10b, at the address they give.
+  // Page entries in windows of device memory: AT = 10b, at the host's address.
   MkeyContext key;
   key.state = KeyState::valid;
   key.pd = Node::pd;
@@ -262,8 +262,10 @@ TEST_F(RcTest, GpuMemoryGoesTranslated) {
   key.translation = 0x8000;
   key.translation_count = 2;
   key.variant = 1;
-  const std::uint64_t entries[] = {0x4000 | 7, 0x9000 | 7};
-  b.engine.write_translation(0x8000, entries);
+  const pcie::PeerWindow windows[] = {{0x6'0000, 0x1000, 0x4000}, {0x7'0000, 0x1000, 0x9000}};
+  b.engine.set_peer_windows(0, windows);
+  std::uint64_t pages[] = {0x6'0000 | 3, 0x7'0000 | 3};
+  ASSERT_EQ(b.engine.write_pages(0, 0x8000, pages), ControlResult::ok);
   b.write(ContextKind::mkey, 0x777, key);
   a.post(qa, Wqe{.opcode = op::write}.remote(0x7000'0800, 0x777'01).data({ma, 6000, ka}));
   run();
