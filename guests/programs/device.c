@@ -88,6 +88,19 @@ bool machine_open(struct machine* machine) {
     }
     return false;
   }
+  if (machine->only != NULL) {
+    int kept = 0;
+    for (int i = 0; i < machine->count; ++i) {
+      if (strcmp(functions[i].bdf, machine->only) == 0) {
+        functions[kept++] = functions[i];
+      }
+    }
+    machine->count = kept;
+    if (kept == 0) {
+      fprintf(stderr, "orrery-guest-demo: no Orrery function at %s\n", machine->only);
+      return false;
+    }
+  }
   machine->container = -1;
   machine->next_iova = FIRST_IOVA;
   for (int i = 0; i < machine->count; ++i) {

@@ -33,8 +33,9 @@ struct machine {
   bool vfio;
   int container;
   uint64_t next_iova;
-  int timeout_ms;  /* for anything that the hardware is waited for */
-  uint64_t window; /* bytes of each GPU's BAR2 that peers and the CPU get to see */
+  int timeout_ms;   /* for anything that the hardware is waited for */
+  uint64_t window;  /* bytes of each GPU's BAR2 that peers and the CPU get to see */
+  const char* only; /* null: every function; else that with this BDF */
   struct device devices[PCI_MAX_FUNCTIONS];
   int count;
 };
@@ -49,6 +50,11 @@ struct dma_buffer {
 
 /* Opens every Orrery function. False, with messages on stderr that say what to mend, if one can't be had. */
 bool machine_open(struct machine* machine);
+/* VFIO: a dma-buf of `size` bytes of a GPU's memory BAR from `offset` on, which other drivers can import
+ * (VFIO_DEVICE_FEATURE_DMA_BUF, Linux 6.19 and later). -1 with errno if there is none. */
+int device_export(const struct device* device, uint64_t offset, uint64_t size);
+/* VFIO: function level reset. False with errno. */
+bool device_reset(const struct device* device);
 /* Gives them back. VFIO: first takes away what was mapped of the BARs, which vanish with the devices. */
 void machine_close(struct machine* machine);
 

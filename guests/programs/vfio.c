@@ -273,3 +273,30 @@ bool dma_unmap(struct machine* machine, size_t size, uint64_t iova) {
   errno = EINVAL;
   return unmap.size == size;
 }
+
+/* As linux/vfio.h of 6.19 has it; the headers that this is built with may be older. */
+#define FEATURE_DMA_BUF 11
+struct dma_buf_request {
+  struct {
+    uint32_t argsz, flags;
+  } feature;
+  uint32_t region_index, open_flags, flags, nr_ranges;
+  struct {
+    uint64_t offset, length;
+  } range;
+};
+
+int device_export(const struct device* device, uint64_t offset, uint64_t size) {
+  struct dma_buf_request request = {
+      .feature = {.argsz = sizeof(request), .flags = VFIO_DEVICE_FEATURE_GET | FEATURE_DMA_BUF},
+      .region_index = ORRERY_GPU_BAR_MEMORY,
+      .open_flags = O_RDWR | O_CLOEXEC,
+      .nr_ranges = 1,
+      .range = {offset, size},
+  };
+  return ioctl(device->fd, VFIO_DEVICE_FEATURE, &request);
+}
+
+bool device_reset(const struct device* device) {
+  return ioctl(device->fd, VFIO_DEVICE_RESET) == 0;
+}

@@ -14,6 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "gpu_region.h"
+
 enum { CONNECT_TRIES = 100, CONNECT_PAUSE_US = 200000, WAIT_MS = 60000, PAGE = 4096 };
 static const uint64_t greeting = UINT64_C(0x4f72726572790001); /* "Orrery", version 1 */
 
@@ -219,16 +221,24 @@ void link_open(struct link* link, const char* device, int gid_index, size_t regi
     stop("there is no GID %d", gid_index);
   }
   link->region_bytes = region_bytes;
-  link->region = aligned_alloc(PAGE, (region_bytes + PAGE - 1) / PAGE * PAGE);
+  struct gpu_region gpu = {.dmabuf = -1};
+  if (link->gpu != NULL) {
+    gpu = gpu_region_open(link->gpu, region_bytes);
+    link->region = gpu.bytes;
+  } else {
+    link->region = aligned_alloc(PAGE, (region_bytes + PAGE - 1) / PAGE * PAGE);
+  }
   link->pd = ibv_alloc_pd(link->context);
   if (link->region == NULL || link->pd == NULL) {
     stop("no memory, or no protection domain: %s", strerror(errno));
   }
-  link->mr =
-      ibv_reg_mr(link->pd, link->region, region_bytes,
-                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+  const int access =
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  link->mr = link->gpu == NULL
+                 ? ibv_reg_mr(link->pd, link->region, region_bytes, access)
+                 : ibv_reg_dmabuf_mr(link->pd, 0, region_bytes, (uint64_t)(uintptr_t)link->region, gpu.dmabuf, access);
   if (link->mr == NULL) {
-    stop("ibv_reg_mr of %zu bytes: %s", region_bytes, strerror(errno));
+    stop("%s of %zu bytes: %s", link->gpu == NULL ? "ibv_reg_mr" : "ibv_reg_dmabuf_mr", region_bytes, strerror(errno));
   }
   link->channel = link->by_events ? ibv_create_comp_channel(link->context) : NULL;
   link->cq = ibv_create_cq(link->context, (int)(2 * depth), NULL, link->channel, 0);
@@ -296,6 +306,8 @@ void link_close(struct link* link) {
   if (error != 0) {
     stop("can't give the RNIC's objects back: %s", strerror(error));
   }
-  free(link->region);
+  if (link->gpu == NULL) {
+    free(link->region);
+  }
   close(link->socket);
 }

@@ -30,6 +30,7 @@ struct link {
   int socket;
   bool client;
   bool by_events;
+  bool gpu_resets;
   struct ibv_context* context;
   struct ibv_pd* pd;
   struct ibv_mr* mr;
@@ -38,6 +39,7 @@ struct link {
   struct ibv_qp* qp;
   struct peer self, peer;
   uint8_t* region;
+  const char* gpu; /* null: the region is the program's memory; else that of the GPU with this BDF */
   size_t region_bytes;
 };
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "../random.h"
+#include "gpu_region.h"
 #include "link.h"
 
 enum {
@@ -259,6 +260,9 @@ static void run(struct link* link, const struct plan* plan) {
   }
   uint64_t done[KINDS] = {0}, moved = 0;
   for (uint64_t batch = 0; batch < plan->batches; ++batch) {
+    if (link->gpu_resets && batch % 4 == 3) {
+      gpu_region_reset();
+    }
     random_fill(plan->seed * 2 + 0 + (batch << 32), client, bytes);
     random_fill(plan->seed * 2 + 1 + (batch << 32), server, bytes);
     memcpy(link->region, link->client ? client : server, bytes);
@@ -314,6 +318,8 @@ static void usage(FILE* out) {
       "\n"
       "  -d NAME   RDMA device (default: the first)\n"
       "  -g N      index of the source GID (default: by LID, which an Ethernet port hasn't)\n"
+      "  -G BDF    the region is memory of the GPU there (0000:43:00.0), registered as a dma-buf\n"
+      "  -R        reset that GPU before every fourth batch\n"
       "  -p PORT   TCP port to agree by (default 7471)\n"
       "  -e        wait for completion events instead of polling\n"
       "The client's, which the server takes over:\n"
@@ -344,13 +350,19 @@ int main(int argc, char** argv) {
   int gid_index = -1;
   uint16_t port = 7471;
   int option = 0;
-  while ((option = getopt(argc, argv, "d:g:p:en:o:s:S:h")) != -1) {
+  while ((option = getopt(argc, argv, "d:g:G:Rp:en:o:s:S:h")) != -1) {
     switch (option) {
       case 'd':
         device = optarg;
         break;
       case 'g':
         gid_index = (int)number('g', optarg, 0, 255);
+        break;
+      case 'G':
+        link.gpu = optarg;
+        break;
+      case 'R':
+        link.gpu_resets = true;
         break;
       case 'p':
         port = (uint16_t)number('p', optarg, 1, 65535);
@@ -378,7 +390,7 @@ int main(int argc, char** argv) {
         return 2;
     }
   }
-  if (argc - optind > 1) {
+  if (argc - optind > 1 || (link.gpu_resets && link.gpu == NULL)) {
     usage(stderr);
     return 2;
   }

@@ -113,6 +113,9 @@ class Requester final : public Sendable, private QueueFetcher::Owner, private fa
   // requester_packets.cpp: from work requests to packets.
   bool produce();
   bool produce_packet();
+  void wait_for_page(const DataEntry& entry, std::uint64_t within, std::uint64_t piece, std::uint32_t packet_length,
+                     std::uint64_t committed);
+  bool response_pages_present();
   bool gather(std::uint32_t bytes, std::byte* into, std::uint64_t cookie, bool& pending);
   [[nodiscard]] fabric::ContentHandle make_packet(std::uint64_t offset, std::uint32_t bytes, bool first, bool last);
   void advance_cursor(std::uint32_t bytes);

@@ -67,6 +67,9 @@ bool Requester::produce_packet() {
   Prepared prepared;
   prepared.slot = current_slot_;
   prepared.local = (qp_.datagram() ? datagram_route_ : qp_.route)->local;
+  if ((current_.opcode == SendOpcode::read || is_atomic(current_.opcode)) && !response_pages_present()) {
+    return false;
+  }
   if (current_.opcode == SendOpcode::read) {
     prepared.ready = prepared.last = true;
     prepared_.push(prepared);
@@ -126,6 +129,46 @@ void Requester::advance_cursor(std::uint32_t bytes) {
   }
 }
 
+// A page of the list isn't there: the queue stands still until resume_fault(). `within`: bytes into the entry;
+// `committed`: bytes of the message before the page.
+void Requester::wait_for_page(const DataEntry& entry, std::uint64_t within, std::uint64_t piece,
+                              std::uint32_t packet_length, std::uint64_t committed) {
+  ++qp_.counters().page_faults;
+  fault_ = {};
+  fault_.token = qp_.number;
+  fault_.qp = qp_.number;
+  fault_.function = qp_.context.function;
+  fault_.key = entry.key;
+  fault_.wqe_index = current_.index;
+  fault_.address = entry.address + within;
+  fault_.length = static_cast<std::uint32_t>(piece);
+  fault_.packet_length = packet_length;
+  fault_.committed = static_cast<std::uint32_t>(committed);
+  core_.report(EventCode::page_fault, qp_.context.function, qp_.number, fault_.token);
+}
+
+// Where the response will go is looked at before it is asked for: then the page can still be waited for. One that goes
+// in between fails the request. Rights are checked when the response is here.
+bool Requester::response_pages_present() {
+  constexpr std::uint64_t most_at_once = 65536;  // few enough pages for one segment list
+  std::uint64_t done = 0;
+  for (std::uint32_t i = 0; i < current_.entry_count; ++i) {
+    const DataEntry& e = current_.entries[i];
+    for (std::uint64_t within = 0; within < e.length; within += most_at_once) {
+      const std::uint64_t piece = std::min<std::uint64_t>(most_at_once, e.length - within);
+      core_.segments.clear();
+      const WalkResult walk =
+          core_.keys.resolve(qp_.key_request(e.key, e.address + within, piece, key_local_write), core_.segments);
+      if (walk.status == WalkStatus::absent) {
+        wait_for_page(e, within + walk.offset, piece, mtu(), done + within + walk.offset);
+        return false;
+      }
+    }
+    done += e.length;
+  }
+  return true;
+}
+
 // Brings the next bytes of the message to `into`: at once (inline data), or by DMA (pending). False: the message has
 // failed, or waits for a page.
 bool Requester::gather(std::uint32_t bytes, std::byte* into, std::uint64_t cookie, bool& pending) {
@@ -142,18 +185,7 @@ bool Requester::gather(std::uint32_t bytes, std::byte* into, std::uint64_t cooki
       const WalkResult walk =
           core_.keys.resolve(qp_.key_request(e.key, e.address + within, piece, key_local_read), segments);
       if (walk.status == WalkStatus::absent) {
-        ++qp_.counters().page_faults;
-        fault_ = {};
-        fault_.token = qp_.number;
-        fault_.qp = qp_.number;
-        fault_.function = qp_.context.function;
-        fault_.key = e.key;
-        fault_.wqe_index = current_.index;
-        fault_.address = e.address + within + walk.offset;
-        fault_.length = static_cast<std::uint32_t>(piece);
-        fault_.packet_length = bytes;
-        fault_.committed = static_cast<std::uint32_t>(offset_ + done + walk.offset);
-        core_.report(EventCode::page_fault, qp_.context.function, qp_.number, fault_.token);
+        wait_for_page(e, within + walk.offset, piece, bytes, offset_ + done + walk.offset);
         return false;
       }
       if (walk.status == WalkStatus::denied) {

@@ -433,6 +433,50 @@ TEST_F(ErrorTest, ResponderPageFault) {
   EXPECT_EQ(b.engine.resume_fault(token, false), ControlResult::wrong_state);
 }
 
+// A READ's and an atomic's response has to go somewhere, too; a long one over many pages.
+TEST_F(ErrorTest, PageFaultWhereAResponseGoes) {
+  constexpr std::uint64_t length = 200'000;
+  const std::uint64_t from = b.allocate(length);
+  const std::uint32_t remote = b.make_key(from, length);
+  const std::uint64_t into = a.allocate(length);
+  const std::uint32_t local = a.make_key(into, length);
+  const MkeyContext context = a.read<MkeyContext>(ContextKind::mkey, local >> 8);
+  const std::uint64_t page = 30;  // the only one that isn't there
+  const std::uint64_t absent[] = {0};
+  const std::uint64_t present[] = {(into + page * 4096) | 3};
+  connect();
+  struct Case {
+    std::uint8_t opcode;
+    std::uint64_t at;
+    std::uint32_t bytes;
+    std::uint64_t committed;
+  };
+  for (const Case& c : {Case{op::read, 0, length, page * 4096}, Case{op::fetch_add, page * 4096 + 8, 8, 0}}) {
+    a.engine.write_translation(context.translation + page, absent);
+    const std::size_t faults = a.count(EventCode::page_fault);
+    Wqe wqe{.opcode = c.opcode};
+    wqe.remote(from, remote);
+    if (c.opcode == op::fetch_add) {
+      wqe.atomic(1, 0);
+    }
+    a.post(qa, wqe.data({into + c.at, c.bytes, local}));
+    run();
+    ASSERT_EQ(a.count(EventCode::page_fault), faults + 1);
+    expect_none(a, ca);
+    const auto record = a.read<FaultRecord>(ContextKind::fault, a.events.back().detail);
+    EXPECT_EQ(record.qp, qa.number);
+    EXPECT_EQ(record.key, local);
+    EXPECT_EQ(record.committed, c.committed);
+    EXPECT_EQ(record.flags & fault_responder, 0U);
+    a.engine.write_translation(context.translation + page, present);
+    ASSERT_EQ(a.engine.resume_fault(qa.number, false), ControlResult::ok);
+    run();
+    EXPECT_EQ(expect(a, ca).opcode, cqe::request);
+  }
+  EXPECT_TRUE(same(b, from + 8, a, into + 8, page * 4096));
+  EXPECT_TRUE(same(b, from + page * 4096 + 16, a, into + page * 4096 + 16, length - page * 4096 - 16));
+}
+
 TEST_F(ErrorTest, FaultsThatCannotBeMended) {
   const std::uint32_t remote = b.make_key(mb, 8192, Node::all_access, 0);
   const std::uint32_t local = a.make_key(ma, 8192, Node::all_access, 0);
