@@ -149,7 +149,7 @@ std::optional<int> reported_status(const std::string& console_log) {
   return status;
 }
 
-void print_started(const BootCommandOptions& options, const bridge::RunDirectory& run,
+void print_started(const BootCommandOptions& options, const bridge::RunDirectory& run, const ServerHost* host,
                    const std::vector<std::unique_ptr<GuestRun>>& guests) {
   if (options.json) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
@@ -163,8 +163,15 @@ void print_started(const BootCommandOptions& options, const bridge::RunDirectory
                      {"monitor_socket", guest->guest().paths.qmp_socket},
                      {"ssh_port", guest->guest().spec.ssh_port}});
     }
-    fmt::print("{}\n", nlohmann::ordered_json{{"guests", all}}.dump());
+    nlohmann::ordered_json json{{"guests", all}};
+    if (host != nullptr && !host->firmware().empty()) {
+      json["firmware"] = firmware_json(*host);
+    }
+    fmt::print("{}\n", json.dump());
   } else {
+    if (host != nullptr) {
+      note_firmware(*host);
+    }
     for (const auto& guest : guests) {
       note("orrery: {}: {} CPUs, {} MiB, {}", guest->name(), guest->guest().spec.cpus, guest->guest().spec.memory_mib,
            guest->guest().accelerator_note.empty() ? "KVM" : guest->guest().accelerator_note);
@@ -237,7 +244,7 @@ int boot(const BootCommandOptions& options) {
   if (host == nullptr && !relays) {
     watch.emplace(io, options.server, guests);
   }
-  print_started(options, run, guests);
+  print_started(options, run, host.get(), guests);
 
   bool stopping = false;
   for (const auto& guest : guests) {

@@ -111,8 +111,12 @@ void serve(const ServeCommandOptions& options) {
     for (const auto& endpoint : topology.endpoints) {
       json["sockets"][endpoint.name] = host.socket(endpoint.name).string();
     }
+    if (!host.firmware().empty()) {
+      json["firmware"] = firmware_json(host);
+    }
     fmt::print("{}\n", json.dump());
   } else {
+    note_firmware(host);
     for (const models::GuestConfig& guest : host.guests()) {
       print_guest(options, prepare_guest(run, topology, config, guest, options.guest,
                                          [&](const std::string& endpoint) { return host.socket(endpoint).string(); }));

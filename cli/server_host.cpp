@@ -3,9 +3,12 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include "cli/output.h"
 #include "cli/platform_trace.h"
 #include "cli/trace_command.h"
+#include "qemu_bridge/launcher/qemu_program.h"
 
 namespace orrery::cli {
 
@@ -18,6 +21,8 @@ constexpr std::uint64_t timed_budget = 512;
 constexpr std::chrono::microseconds shortest_sleep{60};
 // How often, in turns, a polling loop looks at every client and at the io_context.
 constexpr std::uint64_t turns_between_full_polls = 16;
+// Of the firmware's machines, in the directory of the sockets. No guest can have its name: a name begins with a letter.
+constexpr const char* firmware_folder = ".firmware";
 
 // A run writes the compact form; Perfetto's is made from it at the end.
 std::string binary_trace_file(const models::ServerConfig& config) {
@@ -55,13 +60,49 @@ ServerHost::ServerHost(const models::ServerConfig& config, ServerHostOptions opt
       polled_.push_back(servers_[device].get());
     }
   }
+  start_firmware();
   platform_->settle();
   wall_start_ = Clock::now();
   simulated_start_ = platform_->now();
 }
 
+void ServerHost::start_firmware() {
+  const models::ServerConfig& config = platform_->config();
+  if (config.rnic.firmware != models::RnicFirmware::riscv64) {
+    return;
+  }
+  std::string elf;
+  std::string program;
+  const std::filesystem::path directory = options_.socket_directory / firmware_folder;
+  const models::Topology& topology = platform_->topology();
+  for (std::size_t i = 0; i < topology.endpoints.size(); ++i) {
+    rnic::ManagementBlock* block = platform_->management(i);
+    if (block == nullptr) {
+      continue;
+    }
+    if (firmware_.empty()) {
+      elf = firmware_elf(config.rnic.firmware_elf);
+      program = bridge::find_qemu_riscv();
+      std::filesystem::create_directories(directory);
+      std::filesystem::permissions(directory, std::filesystem::perms::owner_all);
+    }
+    firmware_.push_back(std::make_unique<FirmwareHost>(
+        io_, *block, FirmwareHostOptions{topology.endpoints[i].name, directory, program, elf, options_.stop_firmware}));
+    polled_.push_back(&firmware_.back()->server());
+  }
+}
+
+void ServerHost::stop_firmware() {
+  if (!firmware_.empty()) {
+    firmware_.clear();
+    std::error_code ignored;
+    std::filesystem::remove(options_.socket_directory / firmware_folder, ignored);
+  }
+}
+
 ServerHost::~ServerHost() {
   servers_.clear();
+  stop_firmware();
   platform_->simulation().observer = nullptr;
 }
 
@@ -69,6 +110,7 @@ void ServerHost::close() {
   // Disconnects the clients; what that does to the platform still belongs to trace and recording.
   polled_.clear();
   servers_.clear();
+  stop_firmware();
   platform_->settle();
   if (recorder_ != nullptr) {
     recorder_->close(trace_->count(), trace_->hash());
@@ -180,6 +222,27 @@ bool ServerHost::run_until(const std::function<bool()>& done, std::chrono::milli
     turn(std::chrono::milliseconds(20));
   }
   return true;
+}
+
+nlohmann::ordered_json firmware_json(const ServerHost& host) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const auto& firmware : host.firmware()) {
+    const bridge::FirmwareMachineSpec& spec = firmware->spec();
+    all.push_back({{"rnic", spec.name},
+                   {"elf", spec.elf},
+                   {"console_log", spec.console_log},
+                   {"console_socket", spec.console_socket},
+                   {"gdb_socket", spec.gdb_socket},
+                   {"monitor_socket", spec.qmp_socket}});
+  }
+  return all;
+}
+
+void note_firmware(const ServerHost& host) {
+  for (const auto& firmware : host.firmware()) {
+    note("orrery: {}: firmware {}; console {}; gdb {}", firmware->name(), firmware->spec().elf,
+         firmware->spec().console_log, firmware->spec().gdb_socket);
+  }
 }
 
 }  // namespace orrery::cli

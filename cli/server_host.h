@@ -15,6 +15,9 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
+#include "cli/firmware_host.h"
 #include "cli/recorder.h"
 #include "pcie/tlp_trace.h"
 #include "qemu_bridge/server.h"
@@ -26,6 +29,7 @@ namespace orrery::cli {
 struct ServerHostOptions {
   std::filesystem::path socket_directory;  // exists, private; a socket per function is made in it
   bool poll = false;                       // spin instead of sleeping: lower latency, a whole core
+  bool stop_firmware = false;              // of target riscv64: it waits for a debugger before its first instruction
 };
 
 class ServerHost {
@@ -42,6 +46,8 @@ class ServerHost {
   // Socket of an endpoint, by its name; empty for an endpoint that no guest has.
   [[nodiscard]] std::filesystem::path socket(const std::string& endpoint) const;
   [[nodiscard]] bool connected(const std::string& endpoint) const;
+  // Of RNICs whose firmware has a processor of its own.
+  [[nodiscard]] const std::vector<std::unique_ptr<FirmwareHost>>& firmware() const { return firmware_; }
   // Every TLP so far, in order. Kept in timed mode, and in functional mode if a trace file is written.
   [[nodiscard]] pcie::TlpTrace* trace() { return trace_.get(); }
   // Disconnects the clients and completes trace and recording; throws Error if they couldn't be written.
@@ -60,6 +66,8 @@ class ServerHost {
   void turn(std::chrono::microseconds longest);
   [[nodiscard]] Picoseconds target_time();
   bool poll_servers();
+  void start_firmware();
+  void stop_firmware();
 
   boost::asio::io_context io_;
   ServerHostOptions options_;
@@ -68,6 +76,7 @@ class ServerHost {
   std::unique_ptr<Recorder> recorder_;
   std::vector<models::GuestConfig> guests_;
   std::map<std::string, std::unique_ptr<bridge::Server>> servers_;
+  std::vector<std::unique_ptr<FirmwareHost>> firmware_;
   std::vector<bridge::Server*> polled_;
   std::size_t last_active_ = 0;
   std::uint64_t turns_ = 0;
@@ -75,5 +84,9 @@ class ServerHost {
   Picoseconds simulated_start_;
   bool stopped_ = false;
 };
+
+// Where the firmware's machines are reached: as JSON, or said to the user.
+[[nodiscard]] nlohmann::ordered_json firmware_json(const ServerHost& host);
+void note_firmware(const ServerHost& host);
 
 }  // namespace orrery::cli

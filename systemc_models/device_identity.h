@@ -12,6 +12,7 @@
 #define ORRERY_PCI_VENDOR 0x1234u
 #define ORRERY_PCI_DEVICE_GPU 0x0e10u
 #define ORRERY_PCI_DEVICE_RNIC 0x0e20u
+#define ORRERY_PCI_DEVICE_MANAGEMENT 0x0e21u /* an RNIC's management registers, as its firmware's processor sees them */
 #define ORRERY_PCI_CLASS_GPU 0x030200u  /* 3D controller */
 #define ORRERY_PCI_CLASS_RNIC 0x020000u /* Ethernet controller */
 

@@ -11,6 +11,10 @@
 // Boot protocol: out of reset every function shows its guest "initializing" (and all else of the init segment 0),
 // and ignores its command doorbells. The firmware sets up the init segment windows and its events, then writes
 // READY. It then sleeps until (EVENT_PENDING & EVENT_ENABLE) != 0.
+//
+// A processor of its own (target riscv64) sleeps by writing WAIT and waiting for the block's only interrupt, MSI-X
+// vector 0. WAIT arms it for one interrupt, which comes at once if an enabled event is pending already: an event
+// between the firmware's last look and its sleep is not lost, and none comes while it works.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +32,9 @@ inline constexpr std::uint32_t event_set = 0x0018;      // W: event_software onl
 inline constexpr std::uint32_t bad_accesses = 0x001c;   // R: accesses of the firmware that were ignored
 
 inline constexpr std::uint32_t id_value = 0x4d52'524f;  // "ORRM"
-inline constexpr std::uint32_t version_value = 0x0001'0000;
-enum class ResetCause : std::uint32_t { power_on = 0, watchdog = 1, host = 2 };
+inline constexpr std::uint32_t version_value = 0x0001'0001;
+// `host`: PANIC. `lost`: the firmware's processor went away or was reset under a running firmware.
+enum class ResetCause : std::uint32_t { power_on = 0, watchdog = 1, host = 2, lost = 3 };
 
 // "level": pending for as long as its source is; the others are latched.
 inline constexpr std::uint32_t event_command = 1U << 0;           // level: a COMMAND_DOORBELL is not 0
@@ -86,6 +91,9 @@ inline constexpr std::uint32_t trace_command = 0x0090;   // RW: opcode << 16 | o
 inline constexpr std::uint32_t trace_status = 0x0094;    // RW: delivery << 8 | status
 inline constexpr std::uint32_t trace_syndrome = 0x0098;  // RW
 inline constexpr std::uint32_t trace_commit = 0x009c;    // W: function
+
+// The firmware has done all it can for now: one interrupt as soon as an enabled event is pending.
+inline constexpr std::uint32_t wait = 0x00a0;  // W; R: 1 while armed
 
 // ---- What guests did (by function; bit f of a pair of registers, or register f) --------------------------------
 inline constexpr std::uint32_t command_functions_low = 0x0100;  // R: functions with a doorbell
@@ -166,7 +174,6 @@ inline constexpr std::uint32_t eqe_push = 0x0b68;      // W
 inline constexpr std::uint32_t eqe_status = 0x0b6c;    // R: ContextStatus of the last push
 
 // ---- Hardware event FIFO
-// ---------------------------------------------------------------------------------------------
 inline constexpr std::uint32_t fifo_code = 0x0b80;  // R: EventCode of the oldest; 0: empty
 inline constexpr std::uint32_t fifo_function = 0x0b84;
 inline constexpr std::uint32_t fifo_object = 0x0b88;
@@ -175,7 +182,6 @@ inline constexpr std::uint32_t fifo_pop = 0x0b90;   // W: drops the oldest
 inline constexpr std::uint32_t fifo_lost = 0x0b94;  // R: events that found it full
 
 // ---- Work requests that the hardware leaves to the firmware (EventCode::work_request)
-// -----------------------------------
 inline constexpr std::uint32_t work_qp = 0x0bc0;        // W: loads the WQE that QP `value` waits for
 inline constexpr std::uint32_t work_length = 0x0bc4;    // R: its bytes; 0: none waits
 inline constexpr std::uint32_t work_complete = 0x0bc8;  // W: WorkResult: ends it; its queue goes on
@@ -188,21 +194,20 @@ enum class WorkResult : std::uint32_t {
   memory_window_bind = 3,
 };
 
-// ---- Init segment: what the guest reads at the start of BAR0
-// ------------------------------------------------------------- Raw bytes in guest order. The BAR adapter puts its own
-// over: NIC_INTERFACE, "initializing", timers, the health counter and the health syndrome of a fatal error.
+// ---- Init segment: what the guest reads at the start of BAR0 -----------------------------------------------------
+// Raw bytes in guest order. The BAR adapter puts its own over: NIC_INTERFACE, "initializing", timers, the health
+// counter and the health syndrome of a fatal error.
 inline constexpr std::uint32_t init_select = 0x0bd0;   // RW: function whose segment is in the window
 inline constexpr std::uint32_t init_segment = 0x2000;  // RW: 4 KiB
 inline constexpr std::uint32_t init_segment_bytes = 0x1000;
 
-// ---- Crash record: kept over a restart of the firmware
-// -------------------------------------------------------------------- Word 0 count of crashes, 1 ResetCause, 2
-// syndrome, 3 EVENT_PENDING, 4/5 time, 6 last TRACE_COMMAND, 7 EVENT_ENABLE; words 16 … 63 are the firmware's own.
+// ---- Crash record: kept over a restart of the firmware -----------------------------------------------------------
+// Word 0 count of crashes, 1 ResetCause, 2 syndrome, 3 EVENT_PENDING, 4/5 time, 6 last TRACE_COMMAND, 7 EVENT_ENABLE;
+// words 16 … 63 are the firmware's own.
 inline constexpr std::uint32_t crash_record = 0x1400;  // RW
 inline constexpr std::uint32_t crash_words = 64;
 
 // ---- SRAM
-// -----------------------------------------------------------------------------------------------------------------
 inline constexpr std::uint32_t sram = 0x10'0000;  // RW: STRAP_SRAM_BYTES
 inline constexpr std::uint32_t sram_bytes = 0x10'0000;
 

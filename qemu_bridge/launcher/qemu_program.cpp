@@ -23,6 +23,16 @@ namespace {
 
 constexpr const char* program_name = "qemu-system-x86_64";
 
+// A QEMU of one target: how it is called, who else may name it, where set-up puts it.
+struct Target {
+  const char* program;
+  const char* variable;
+  const char* folder;  // of the cache
+  const char* setup;   // command that fetches it
+};
+constexpr Target x86{program_name, "ORRERY_QEMU", "qemu", "./dev setup"};
+constexpr Target riscv{"qemu-system-riscv64", "ORRERY_QEMU_RISCV", "qemu-riscv", "./dev setup firmware"};
+
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::string() : std::string(value);
@@ -66,19 +76,58 @@ std::string printable_line(const std::string& output) {
 }
 
 // Throws unless it is a QEMU that is new enough.
-void require_new_enough(const std::string& program, std::string_view named_by, std::chrono::milliseconds limit) {
+void require_new_enough(const std::string& program, const Target& target, std::string_view named_by,
+                        std::chrono::milliseconds limit) {
   std::string why;
   const std::optional<QemuVersion> version = qemu_version(program, limit, &why);
   if (!version) {
-    throw Error(
-        fmt::format("{} ({}) doesn't say a QEMU version: {}", program, named_by, why),
-        fmt::format("name a qemu-system-x86_64 of version {} or newer, or run ./dev setup", least_qemu_version.text()));
+    throw Error(fmt::format("{} ({}) doesn't say a QEMU version: {}", program, named_by, why),
+                fmt::format("name a {} of version {} or newer, or run {}", target.program, least_qemu_version.text(),
+                            target.setup));
   }
   if (*version < least_qemu_version) {
     throw Error(fmt::format("{} ({}) is QEMU {}; {} or newer is needed for its vfio-user-pci device", program, named_by,
                             version->text(), least_qemu_version.text()),
-                "run ./dev setup, which fetches one");
+                fmt::format("run {}, which fetches one", target.setup));
   }
+}
+
+// What the variable names; else one on PATH if it is new enough; else the cache's. Throws Error.
+std::string find_program(const Target& target, const std::string& named, const DiscoveryEnvironment& environment) {
+  if (!named.empty()) {
+    if (!is_program(named)) {
+      throw Error(fmt::format("{} names {}, which is not a program", target.variable, named),
+                  fmt::format("name a {}, or unset {}", target.program, target.variable));
+    }
+    require_new_enough(named, target, fmt::format("named by {}", target.variable), environment.time_limit);
+    return named;
+  }
+  // One on PATH that is too old is no error as long as the cache has a newer.
+  std::string too_old;
+  std::istringstream path(environment.path);
+  for (std::string directory; std::getline(path, directory, ':');) {
+    const fs::path program = fs::path(directory) / target.program;
+    if (directory.empty() || !is_program(program)) {
+      continue;
+    }
+    const std::optional<QemuVersion> version = qemu_version(program.string(), environment.time_limit);
+    if (version && *version >= least_qemu_version) {
+      return program.string();
+    }
+    if (too_old.empty()) {
+      too_old = fmt::format("{} is {}", program.string(),
+                            version ? "QEMU " + version->text() : "no QEMU that says its version");
+    }
+  }
+  const fs::path cached = environment.cache / target.folder / "bin" / target.program;
+  if (is_program(cached)) {
+    require_new_enough(cached.string(), target, "fetched by set-up", environment.time_limit);
+    return cached.string();
+  }
+  throw Error(too_old.empty() ? fmt::format("no {} on PATH and none in {}", target.program, cached.string())
+                              : fmt::format("{}; {} or newer is needed, and there is none in {}", too_old,
+                                            least_qemu_version.text(), cached.string()),
+              fmt::format("run {}, which fetches one, or set {}", target.setup, target.variable));
 }
 
 }  // namespace
@@ -102,6 +151,7 @@ fs::path cache_directory() {
 DiscoveryEnvironment DiscoveryEnvironment::of_process() {
   DiscoveryEnvironment environment;
   environment.orrery_qemu = variable("ORRERY_QEMU");
+  environment.orrery_qemu_riscv = variable("ORRERY_QEMU_RISCV");
   environment.path = variable("PATH");
   environment.cache = cache_directory();
   return environment;
@@ -170,40 +220,11 @@ std::optional<QemuVersion> qemu_version(const std::string& program, std::chrono:
 }
 
 QemuInstallation find_qemu(const DiscoveryEnvironment& environment) {
-  if (!environment.orrery_qemu.empty()) {
-    if (!is_program(environment.orrery_qemu)) {
-      throw Error(fmt::format("ORRERY_QEMU names {}, which is not a program", environment.orrery_qemu),
-                  "name a qemu-system-x86_64, or unset ORRERY_QEMU");
-    }
-    require_new_enough(environment.orrery_qemu, "named by ORRERY_QEMU", environment.time_limit);
-    return complete(environment.orrery_qemu, environment.cache);
-  }
-  // One on PATH that is too old is no error as long as the cache has a newer.
-  std::string too_old;
-  std::istringstream path(environment.path);
-  for (std::string directory; std::getline(path, directory, ':');) {
-    const fs::path program = fs::path(directory) / program_name;
-    if (directory.empty() || !is_program(program)) {
-      continue;
-    }
-    const std::optional<QemuVersion> version = qemu_version(program.string(), environment.time_limit);
-    if (version && *version >= least_qemu_version) {
-      return complete(program.string(), environment.cache);
-    }
-    if (too_old.empty()) {
-      too_old = fmt::format("{} is {}", program.string(),
-                            version ? "QEMU " + version->text() : "no QEMU that says its version");
-    }
-  }
-  const fs::path cached = environment.cache / "qemu/bin" / program_name;
-  if (is_program(cached)) {
-    require_new_enough(cached.string(), "fetched by set-up", environment.time_limit);
-    return complete(cached.string(), environment.cache);
-  }
-  throw Error(too_old.empty() ? fmt::format("no {} on PATH and none in {}", program_name, cached.string())
-                              : fmt::format("{}; {} or newer is needed, and there is none in {}", too_old,
-                                            least_qemu_version.text(), cached.string()),
-              "run ./dev setup, which fetches one, or set ORRERY_QEMU");
+  return complete(find_program(x86, environment.orrery_qemu, environment), environment.cache);
+}
+
+std::string find_qemu_riscv(const DiscoveryEnvironment& environment) {
+  return find_program(riscv, environment.orrery_qemu_riscv, environment);
 }
 
 }  // namespace orrery::bridge

@@ -25,6 +25,7 @@ inline constexpr QemuVersion least_qemu_version{10, 1, 0};
 // The environment that discovery looks at; a test gives its own.
 struct DiscoveryEnvironment {
   std::string orrery_qemu;                       // ORRERY_QEMU: a program; empty: not set
+  std::string orrery_qemu_riscv;                 // ORRERY_QEMU_RISCV, likewise
   std::string path;                              // PATH
   std::filesystem::path cache;                   // see cache_directory()
   std::chrono::milliseconds time_limit{20'000};  // for a program that is asked for its version
@@ -38,6 +39,9 @@ struct DiscoveryEnvironment {
 // what lies beside it (firmware, virtiofsd): the cache's where the cache has it, else the system's.
 // Throws Error that names the version found, the version needed and `./dev setup`.
 [[nodiscard]] QemuInstallation find_qemu(const DiscoveryEnvironment& environment = DiscoveryEnvironment::of_process());
+
+// The same for qemu-system-riscv64 (ORRERY_QEMU_RISCV), which needs nothing beside it.
+[[nodiscard]] std::string find_qemu_riscv(const DiscoveryEnvironment& environment = DiscoveryEnvironment::of_process());
 
 // Runs `program --version`; nothing, and the reason in `why_not`, if it can't be run, says something else, or doesn't
 // end in time. Throws Error only when the user has interrupted it.

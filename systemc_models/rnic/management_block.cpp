@@ -73,7 +73,8 @@ void ManagementBlock::schedule(Wake what, Picoseconds at, std::uint64_t generati
 
 // Lets the processor look, a little later: an access of a guest never runs firmware.
 void ManagementBlock::wake() {
-  if (step_scheduled_ || processor_ == nullptr || simulation_ == nullptr || !interrupt()) {
+  if (step_scheduled_ || processor_ == nullptr || simulation_ == nullptr || !interrupt() ||
+      (!processor_runs_by_calls() && !waiting_)) {
     return;
   }
   step_scheduled_ = true;
@@ -106,10 +107,11 @@ void ManagementBlock::on_event(std::uint64_t argument) {
 }
 
 void ManagementBlock::step() {
-  if (!interrupt()) {
+  if (processor_ == nullptr || !interrupt() || (!processor_runs_by_calls() && !waiting_)) {
     return;
   }
   ++counters_.steps;
+  waiting_ = false;
   processor_->run();
   // Whoever keeps up needs no watching; the clock runs only once something has been left undone.
   if (interrupt()) {

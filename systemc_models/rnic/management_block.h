@@ -26,8 +26,11 @@ class Processor {
  public:
   // Forget everything, boot.
   virtual void restart() = 0;
-  // An enabled event is pending: run until none is, or for a while.
+  // An enabled event is pending: run until none is, or for a while. A processor of its own is told once for each WAIT
+  // of its firmware, and works while time goes on.
   virtual void run() = 0;
+  // Whether the firmware has done its work when run() returns.
+  [[nodiscard]] virtual bool runs_by_calls() const { return true; }
 
  protected:
   ~Processor() = default;
@@ -93,10 +96,18 @@ class ManagementBlock final : public firmware::RegisterAccess,
   // Both before power_on(); they outlive the block's use. Without a processor the device never gets ready.
   void bind(ControlPlane& control) { control_ = &control; }
   void bind(Processor& processor) { processor_ = &processor; }
+  // The processor is about to go, and nobody comes after it: the firmware is dead from now on.
+  void unbind_processor() { processor_ = nullptr; }
   void observe(CommandObserver* observer) { observer_ = observer; }
   void attach(std::uint32_t function, pcie::DevicePort& port);
   // Starts the firmware, once.
   void power_on();
+  // The processor has ended or was reset from outside: a crash (ResetCause::lost).
+  void processor_lost();
+  // While held, the watchdog doesn't count: a debugger has stopped the processor.
+  void hold_watchdog(bool held);
+  // The firmware sleeps: it has written WAIT and no event has woken it since.
+  [[nodiscard]] bool asleep() const { return waiting_; }
 
   [[nodiscard]] const ManagementSettings& settings() const { return settings_; }
   [[nodiscard]] const ManagementCounters& counters() const { return counters_; }
@@ -104,6 +115,8 @@ class ManagementBlock final : public firmware::RegisterAccess,
   // ---- The firmware's side --------------------------------------------------------------------------------------
   std::uint32_t read32(std::uint32_t offset) override;
   void write32(std::uint32_t offset, std::uint32_t value) override;
+  // An access that isn't a whole aligned word.
+  void refuse_access() { bad_access(); }
   // Whether an enabled event is pending.
   [[nodiscard]] bool interrupt() const { return (pending() & event_enable_) != 0; }
 
@@ -154,9 +167,11 @@ class ManagementBlock final : public firmware::RegisterAccess,
 
   [[nodiscard]] std::uint32_t pending() const;
   [[nodiscard]] std::uint64_t functions_where(bool (*holds)(const FunctionState&)) const;
+  [[nodiscard]] bool processor_runs_by_calls() const { return processor_ == nullptr || processor_->runs_by_calls(); }
   void wake();
   void step();
   void arm_watchdog();
+  void disarm_watchdog();
   void on_watchdog();
   void crash(reg::ResetCause cause, std::uint32_t syndrome);
   void restart();
@@ -198,6 +213,9 @@ class ManagementBlock final : public firmware::RegisterAccess,
   std::uint64_t timer_ = 0;      // microseconds
   std::uint64_t timer_generation_ = 0;
   bool step_scheduled_ = false;
+  bool waiting_ = false;
+  bool watchdog_held_ = false;
+  bool restart_scheduled_ = false;
   std::uint32_t watchdog_period_ = 0;
   std::uint64_t watchdog_generation_ = 0;
   bool watchdog_armed_ = false;

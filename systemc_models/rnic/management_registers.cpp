@@ -121,6 +121,8 @@ std::uint32_t ManagementBlock::read_fixed(std::uint32_t offset) {
       return settings_.link_gbps;
     case reg::strap_board:
       return settings_.board;
+    case reg::wait:
+      return waiting_ ? 1 : 0;
     case reg::strap_sram_bytes:
       return reg::sram_bytes;
     default:
@@ -248,8 +250,17 @@ void ManagementBlock::write_fixed(std::uint32_t offset, std::uint32_t value) {
       return;
     }
     case reg::watchdog_kick:
-      ++watchdog_generation_;
-      watchdog_armed_ = false;
+      disarm_watchdog();
+      if (!processor_runs_by_calls() && interrupt()) {
+        arm_watchdog();
+      }
+      return;
+    case reg::wait:
+      waiting_ = true;
+      if (!interrupt()) {
+        disarm_watchdog();
+      }
+      wake();
       return;
     case reg::panic:
       crash(reg::ResetCause::host, value);

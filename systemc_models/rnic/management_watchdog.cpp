@@ -6,13 +6,47 @@
 
 namespace orrery::rnic {
 
+namespace {
+
+const char* what_happened(reg::ResetCause cause) {
+  switch (cause) {
+    case reg::ResetCause::watchdog:
+      return "doesn't answer";
+    case reg::ResetCause::lost:
+      return "has lost its processor";
+    case reg::ResetCause::power_on:
+    case reg::ResetCause::host:
+      break;
+  }
+  return "has failed";
+}
+
+}  // namespace
+
 void ManagementBlock::arm_watchdog() {
-  if (watchdog_armed_ || watchdog_period_ == 0) {
+  if (watchdog_armed_ || watchdog_held_ || watchdog_period_ == 0) {
     return;
   }
   watchdog_armed_ = true;
   watchdog_warned_ = false;
   schedule(Wake::watchdog, now() + Picoseconds{watchdog_period_ * ps_per_us / 2}, ++watchdog_generation_);
+}
+
+void ManagementBlock::disarm_watchdog() {
+  ++watchdog_generation_;
+  watchdog_armed_ = false;
+}
+
+void ManagementBlock::hold_watchdog(bool held) {
+  watchdog_held_ = held;
+  disarm_watchdog();
+  if (interrupt()) {
+    arm_watchdog();
+  }
+}
+
+void ManagementBlock::processor_lost() {
+  crash(reg::ResetCause::lost, fatal_syndrome_);
 }
 
 void ManagementBlock::on_watchdog() {
@@ -33,6 +67,9 @@ void ManagementBlock::on_watchdog() {
 
 // The guests see a fatal error at once; a restarted firmware serves them again when they have reset their functions.
 void ManagementBlock::crash(reg::ResetCause cause, std::uint32_t syndrome) {
+  if (restart_scheduled_) {
+    return;  // what a dying firmware still does is part of the same crash
+  }
   ++counters_.crashes;
   crash_record_[0] += 1;
   crash_record_[1] = static_cast<std::uint32_t>(cause);
@@ -44,8 +81,7 @@ void ManagementBlock::crash(reg::ResetCause cause, std::uint32_t syndrome) {
   crash_record_[7] = event_enable_;
   log_at(now(), LogLevel::error,
          "RNIC {}: firmware {} (syndrome {:#x}, pending events {:#x}, last command {:#x}); it is restarted",
-         settings_.board, cause == reg::ResetCause::watchdog ? "doesn't answer" : "has failed", syndrome,
-         crash_record_[3], trace_[0] >> 16);
+         settings_.board, what_happened(cause), syndrome, crash_record_[3], trace_[0] >> 16);
   for (FunctionState& function : functions_) {
     function.fatal = syndrome;
     function.interface = static_cast<std::uint32_t>(reg::NicInterface::disabled);
@@ -53,15 +89,17 @@ void ManagementBlock::crash(reg::ResetCause cause, std::uint32_t syndrome) {
   reset_cause_ = cause;
   ready_ = false;
   event_enable_ = 0;
+  waiting_ = false;
   // Not from here: it may be the firmware that asks for it.
+  restart_scheduled_ = true;
   schedule(Wake::restart, now(), 0);
 }
 
 void ManagementBlock::restart() {
+  restart_scheduled_ = false;
   latched_ = 0;
   ++timer_generation_;
-  ++watchdog_generation_;
-  watchdog_armed_ = false;
+  disarm_watchdog();
   watchdog_period_ = 0;
   init_written_ = 0;
   reset_functions_ = 0;
@@ -77,8 +115,10 @@ void ManagementBlock::restart() {
   for (Channel& channel : channels_) {
     channel.status = reg::DmaStatus::idle;
   }
-  processor_->restart();
-  wake();
+  if (processor_ != nullptr) {
+    processor_->restart();
+    wake();
+  }
 }
 
 }  // namespace orrery::rnic

@@ -48,6 +48,7 @@ Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint,
   rnic::Mlx5Settings settings;
   settings.name = endpoint.name;
   settings.register_access = config.rnic.register_access;
+  // A processor of another target is bound by whoever runs it (Platform::management).
   settings.with_firmware = config.rnic.firmware == RnicFirmware::native;
   settings.device_id =
       config.rnic.function_id == RnicFunctionId::vf ? rnic::mlx5::device_id_vf : rnic::mlx5::device_id_pf;
@@ -68,6 +69,7 @@ Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint,
   Device device;
   device.bars = rnic::mlx5_bars();
   device.config_space = rnic::make_mlx5_config_space(device_model->identity(), function_link(config, endpoint));
+  device.management = &device_model->management();
   device.model = std::move(device_model);
   return device;
 }

@@ -13,6 +13,10 @@ namespace orrery::pcie {
 class EventHost;
 }
 
+namespace orrery::rnic {
+class ManagementBlock;
+}
+
 namespace orrery::models {
 
 class Network;
@@ -22,6 +26,7 @@ struct Device {
   std::unique_ptr<pcie::DeviceModel> model;
   std::unique_ptr<pcie::ConfigSpace> config_space;
   pcie::BarDescriptions bars;
+  rnic::ManagementBlock* management = nullptr;  // of the model; RNICs with the mlx5 personality
 };
 
 // Throws Error if the configuration asks for what can't be had. `host` runs the events of the device's

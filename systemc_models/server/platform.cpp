@@ -191,6 +191,10 @@ std::size_t Platform::functions() const {
   return parts_->functions.size();
 }
 
+rnic::ManagementBlock* Platform::management(std::size_t endpoint) {
+  return parts_->devices.at(endpoint).management;
+}
+
 void Platform::assign(std::size_t endpoint, const std::string& guest) {
   parts_->functions.at(endpoint)->set_guest(guest);
 }

@@ -23,6 +23,10 @@
 #include "systemc_models/server/server_config.h"
 #include "systemc_models/server/topology.h"
 
+namespace orrery::rnic {
+class ManagementBlock;
+}
+
 namespace orrery::models {
 
 class PlatformFunction;
@@ -43,6 +47,8 @@ class Platform {
   // The function of topology().endpoints[endpoint].
   [[nodiscard]] pcie::FunctionAccess& function(std::size_t endpoint);
   [[nodiscard]] std::size_t functions() const;
+  // The management block of an RNIC with the mlx5 personality; null for any other endpoint.
+  [[nodiscard]] rnic::ManagementBlock* management(std::size_t endpoint);
   // Functions of one guest see each other's BARs as peers. Every function starts in guest "".
   void assign(std::size_t endpoint, const std::string& guest);
   // The NUMA node (modulo the number of sockets) of a memory file that the guest is going to map. Without, a guest's

@@ -17,7 +17,7 @@ const std::array<std::string, 2> rnic_personalities{"self-test", "mlx5"};
 const std::array<std::string, 2> rnic_port_types{"infiniband", "ethernet"};
 const std::array<std::string, 2> rnic_function_ids{"vf", "pf"};
 const std::array<std::string, 3> rnic_virtualizations{"vf", "hyv", "vstellar"};
-const std::array<std::string, 2> rnic_firmwares{"native", "none"};
+const std::array<std::string, 3> rnic_firmwares{"native", "riscv64", "none"};
 
 constexpr std::array<std::uint64_t, 6> payload_sizes{128, 256, 512, 1024, 2048, 4096};
 constexpr std::array<std::uint64_t, 2> read_completion_boundaries{64, 128};
@@ -113,8 +113,11 @@ void describe_rnic(ConfigVisitor& v, RnicsConfig& rnic) {
       {"mlx5: how GPU memory is reached. vstellar: by its memory type, AT = 10b, peer to peer; hyv and vf: as host "
        "memory, AT = 00b, through the IOMMU",
        "choice: Stellar, SIGCOMM 2025, §6"});
-  v.choice("firmware", rnic.firmware, rnic_firmwares,
-           {"mlx5: management firmware; none: the device never comes up", "choice"});
+  v.choice(
+      "firmware", rnic.firmware, rnic_firmwares,
+      {"mlx5: management firmware: native, linked in; riscv64, on a QEMU of its own; none: the device never comes up",
+       "choice"});
+  v.text("firmware_elf", rnic.firmware_elf, {}, {"riscv64: the ELF file to run; empty: Orrery's own", "choice"});
   v.time(
       "firmware_step_ns", rnic.firmware_step, TimeUnit::nanoseconds, latency_rule,
       {"mlx5, timed mode: from an event to the firmware's handling of it", "estimate: a microsecond on a small core"});

@@ -27,7 +27,7 @@ enum class RnicPersonality : std::uint8_t { self_test, mlx5 };
 enum class RnicPortType : std::uint8_t { infiniband, ethernet };
 enum class RnicFunctionId : std::uint8_t { vf, pf };
 enum class RnicVirtualization : std::uint8_t { vf, hyv, vstellar };
-enum class RnicFirmware : std::uint8_t { native, none };
+enum class RnicFirmware : std::uint8_t { native, riscv64, none };
 enum class GuestFirmware : std::uint8_t { seabios, ovmf };
 
 struct TopologyConfig {
@@ -103,6 +103,7 @@ struct RnicsConfig {
   RnicFunctionId function_id = RnicFunctionId::vf;
   RnicVirtualization virtualization = RnicVirtualization::vstellar;
   RnicFirmware firmware = RnicFirmware::native;
+  std::string firmware_elf;  // empty: ours
   Picoseconds firmware_step = {1'000'000};
   std::uint32_t fault_opcode = 0;  // 0: none
   std::uint32_t fault_status = 1;

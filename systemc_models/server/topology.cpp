@@ -369,6 +369,12 @@ void check_overrides(const ServerConfig& config, ConfigProblems& problems) {
   if (!config.record_file.empty() && config.record_file == config.trace_file) {
     problems.add("record.file", "the same file as trace.file", "give each a file of its own");
   }
+  if (!config.record_file.empty() && config.rnic.personality == RnicPersonality::mlx5 &&
+      config.rnic.firmware == RnicFirmware::riscv64) {
+    problems.add("record.file",
+                 "a firmware on a processor of its own can't be replayed: it takes the time that it takes",
+                 "record with rnic.firmware = \"native\"");
+  }
 }
 
 void check_names(const Topology& topology, ConfigProblems& problems, const ServerConfig& config) {

@@ -1,0 +1,54 @@
+#!/bin/bash
+# mlx5_riscv64.sh KERNEL: the firmware on a processor of its own. A stock guest comes up on it and moves data; when the
+# firmware's machine is killed, the guest's driver sees a fatal error, the machine is started anew and serves again.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+kernel=$1
+settings=(--set rnic.personality=mlx5 --set rnic.firmware=riscv64 --set topology.switches=0 --set topology.rnics=2
+    --set topology.gpus=0)
+
+# Without the program: what is missing and how to mend it.
+if ORRERY_QEMU_RISCV=$WORK/none "$ORRERY" boot "${settings[@]}" --kernel "$kernel" </dev/null >"$WORK/none.log" 2>&1; then
+    fail "a server started without its firmware's machine"
+fi
+has "$WORK/none.log" 'ORRERY_QEMU_RISCV names .*/none, which is not a program' || fail "the message about a missing QEMU"
+echo text >"$WORK/text"
+if "$ORRERY" boot "${settings[@]}" --set "rnic.firmware_elf=$WORK/text" --kernel "$kernel" </dev/null >"$WORK/elf.log" 2>&1; then
+    fail "a server started with a firmware that is no ELF file"
+fi
+has "$WORK/elf.log" 'text is no ELF file' || fail "the message about a firmware that is no ELF file"
+
+# The guest waits for both devices, moves data, and does so again after it was told to (a file of the shared folder).
+mkdir "$WORK/share"
+script='
+    modprobe mlx5_ib && modprobe ib_uverbs || exit 1;
+    mount -t virtiofs orrery /mnt/share || exit 1;
+    both() { for i in $(seq 90); do
+        ibv_devinfo -d mlx5_0 | grep -q PORT_ACTIVE && ibv_devinfo -d mlx5_1 | grep -q PORT_ACTIVE && return 0; sleep 1; done; return 1; };
+    pair() { ibv_rc_pingpong -n 100 -d mlx5_0 & server=$!; sleep 2;
+        ibv_rc_pingpong -n 100 -d mlx5_1 127.0.0.1 && wait $server && echo done:$1; };
+    both || exit 1; pair first; touch /mnt/share/first;
+    while [ ! -e /mnt/share/killed ]; do sleep 1; done;
+    for i in $(seq 60); do dmesg | grep -q "mlx5_core.*[Hh]ealth" && break; sleep 1; done;
+    sleep 5; both || exit 1; pair second; dmesg | grep mlx5_core'
+start_boot "$WORK/riscv64.log" --run riscv64 "${settings[@]}" --kernel "$kernel" --share "$WORK/share" \
+    --append "loglevel=5 orrery.run=/bin/sh -- -c \"${script//$'\n'/ }\""
+boot=$PID
+until_true 120 "data over the first firmware" test -e "$WORK/share/first"
+folder=$(echo "$XDG_RUNTIME_DIR"/orrery-*/riscv64/.firmware)
+has "$folder/rnic0.log" '^ready' || fail "the firmware's console"
+[ "$(stat -c %a "$folder")" = 700 ] || fail "others can enter $folder"
+machine=$(pgrep -f "$folder/rnic0.registers") || fail "no machine of rnic0's firmware"
+kill -KILL "$machine"
+until_true 20 "a new machine" has "$folder/rnic0.log" '^ready'
+touch "$WORK/share/killed"
+STATUS=0
+wait "$boot" || STATUS=$?
+[ "$STATUS" -eq 0 ] || fail "status $STATUS"
+has "$WORK/riscv64.log" 'rnic0: the machine of its firmware was killed by signal 9' || fail "no word of the killed machine"
+has "$WORK/riscv64.log" 'RNIC 0: firmware has lost its processor' || fail "no word of the lost processor"
+has "$WORK/riscv64.log" 'done:first' || fail "the first transfer"
+has "$WORK/riscv64.log" 'done:second' || fail "the transfer after the restart"
+[ ! -e "$folder" ] || fail "$folder is left"
+pass "$kernel: RC ping-pong on the riscv64 firmware, and again after its machine was killed"
