@@ -37,10 +37,10 @@ function(orrery_library name)
   endif()
 endfunction()
 
-# orrery_test(name SOURCES … LINK … [LABEL quick|guest|full] [TIMEOUT s]): a GoogleTest program;
-# every TEST is a ctest of its own process. Each file has a namespace of its own, so that they compile together.
+# orrery_test(name SOURCES … LINK … [LABEL quick|guest|full] [TIMEOUT s] [PREFIX p]): a GoogleTest program;
+# every TEST is a ctest of its own process, its name behind the prefix. Each file has a namespace of its own, so that they compile together.
 function(orrery_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT;PREFIX" "SOURCES;LINK" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL quick)
   endif()
@@ -54,7 +54,7 @@ function(orrery_test name)
   if(count GREATER 1)
     orrery_compile_together(${name})
   endif()
-  gtest_discover_tests(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} DISCOVERY_TIMEOUT 60)
+  gtest_discover_tests(${name} TEST_PREFIX "${ARG_PREFIX}" PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} DISCOVERY_TIMEOUT 60)
 endfunction()
 
 # orrery_bench(name SOURCES … LINK …): a Google Benchmark program.

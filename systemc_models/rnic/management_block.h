@@ -108,6 +108,8 @@ class ManagementBlock final : public firmware::RegisterAccess,
   void hold_watchdog(bool held);
   // The firmware sleeps: it has written WAIT and no event has woken it since.
   [[nodiscard]] bool asleep() const { return waiting_; }
+  // It has crashed and is restarted by the next event.
+  [[nodiscard]] bool crashed() const { return restart_scheduled_; }
 
   [[nodiscard]] const ManagementSettings& settings() const { return settings_; }
   [[nodiscard]] const ManagementCounters& counters() const { return counters_; }

@@ -21,6 +21,7 @@ has "$WORK/elf.log" 'text is no ELF file' || fail "the message about a firmware 
 
 # The guest waits for both devices, moves data, and does so again after it was told to (a file of the shared folder).
 mkdir "$WORK/share"
+# shellcheck disable=SC2016  # for the guest's shell
 script='
     modprobe mlx5_ib && modprobe ib_uverbs || exit 1;
     mount -t virtiofs orrery /mnt/share || exit 1;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -55,10 +56,20 @@ class FakeBus {
     read(address, bytes.data(), size);
     return bytes;
   }
+  // Called before each event: what works outside of simulated time (a firmware in another process) comes to rest in
+  // here.
+  std::function<void()> before_event;
+  // One event; false: there is none.
+  bool step() {
+    if (before_event) {
+      before_event();
+    }
+    return simulation.events.run_one();
+  }
   // Runs until nothing is left to do; fails the test if that takes more than `limit` events.
   void run(std::uint64_t limit = 10'000'000) {
     for (std::uint64_t i = 0; i < limit; ++i) {
-      if (!simulation.events.run_one()) {
+      if (!step()) {
         return;
       }
     }
