@@ -124,6 +124,10 @@ void ManagementBlock::commit_trace(std::uint32_t function) {
   CommandRecord record;
   record.time = now();
   record.function = function;
+  if (function < functions_.size()) {
+    record.waited = functions_[function].taken - functions_[function].taken_rung;
+    record.handled = record.time - functions_[function].taken;
+  }
   record.opcode = static_cast<std::uint16_t>(trace_[0] >> 16);
   record.op_mod = static_cast<std::uint16_t>(trace_[0]);
   record.delivery = static_cast<std::uint8_t>(trace_[1] >> 8);

@@ -18,6 +18,7 @@
 #include "firmware/native/native_firmware.h"
 #include "pcie/device.h"
 #include "systemc_models/rnic/control_plane.h"
+#include "systemc_models/rnic/management_faults.h"
 
 namespace orrery::rnic {
 
@@ -58,6 +59,9 @@ struct ManagementSettings {
 // A command that the firmware has answered.
 struct CommandRecord {
   Picoseconds time;
+  // From the guest's doorbell to the firmware's taking the slot, and from there to the answer.
+  Picoseconds waited;
+  Picoseconds handled;
   std::uint32_t function = 0;
   std::uint16_t opcode = 0;
   std::uint16_t op_mod = 0;
@@ -113,6 +117,13 @@ class ManagementBlock final : public firmware::RegisterAccess,
 
   [[nodiscard]] const ManagementSettings& settings() const { return settings_; }
   [[nodiscard]] const ManagementCounters& counters() const { return counters_; }
+  // Of the firmware's accesses from now on, whatever its target.
+  [[nodiscard]] ManagementFaults& faults() { return faults_; }
+  // A word of the crash record, 0 … crash_words - 1, and of FAULT_*; not an access of the firmware's.
+  [[nodiscard]] std::uint32_t crash_word(std::size_t word) const { return crash_record_.at(word); }
+  void fail_commands(std::uint32_t opcode, std::uint32_t status, std::uint32_t syndrome, std::uint32_t count) {
+    fault_ = {opcode, status, syndrome, count};
+  }
 
   // ---- The firmware's side --------------------------------------------------------------------------------------
   std::uint32_t read32(std::uint32_t offset) override;
@@ -147,6 +158,9 @@ class ManagementBlock final : public firmware::RegisterAccess,
   struct FunctionState {
     pcie::DevicePort* port = nullptr;
     std::uint32_t doorbell = 0;
+    std::array<Picoseconds, 32> rung{};  // by slot: when its doorbell bit was set
+    Picoseconds taken_rung;              // of the slot that the firmware took last
+    Picoseconds taken;
     std::uint64_t queue = 0;
     bool has_queue = false;
     std::uint32_t interface = 0;
@@ -181,6 +195,9 @@ class ManagementBlock final : public firmware::RegisterAccess,
   void schedule(Wake what, Picoseconds at, std::uint64_t generation);
   [[nodiscard]] Picoseconds now() const;
 
+  [[nodiscard]] std::uint32_t read_register(std::uint32_t offset);
+  void write_register(std::uint32_t offset, std::uint32_t value);
+  void take_slots(FunctionState& function, std::uint32_t slots);
   [[nodiscard]] std::uint32_t read_fixed(std::uint32_t offset);
   [[nodiscard]] std::uint32_t read_function(std::uint32_t offset);
   [[nodiscard]] std::uint32_t read_dma(std::uint32_t offset) const;
@@ -205,6 +222,7 @@ class ManagementBlock final : public firmware::RegisterAccess,
   CommandObserver* observer_ = nullptr;
   pcie::Simulation* simulation_ = nullptr;
   ManagementCounters counters_;
+  ManagementFaults faults_;
 
   bool ready_ = false;
   reg::ResetCause reset_cause_ = reg::ResetCause::power_on;

@@ -64,6 +64,10 @@ void ManagementBlock::start_dma(Channel& channel, std::uint32_t value) {
     bad_access();
     return;
   }
+  if (faults_.any() && faults_.fails(static_cast<std::uint32_t>(&channel - channels_.data()))) {
+    wake();
+    return;
+  }
   const FunctionState& f = functions_[function];
   // What a guest gives as an address may be anything: no access wraps, none leaves the function's window.
   if (address + length < address ||

@@ -36,6 +36,11 @@ void ManagementBlock::guest_doorbell(std::uint32_t function, std::uint32_t slots
     ++counters_.doorbells_ignored;
     return;
   }
+  for (std::uint32_t slot = 0; slot < f.rung.size(); ++slot) {
+    if ((slots & ~f.doorbell & 1U << slot) != 0) {
+      f.rung[slot] = now();
+    }
+  }
   f.doorbell |= slots;
   wake();
 }

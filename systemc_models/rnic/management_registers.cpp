@@ -2,6 +2,7 @@
 #include "systemc_models/rnic/management_block.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "systemc_models/rnic/management_words.h"
 
@@ -54,6 +55,11 @@ std::uint32_t* ManagementBlock::window(std::uint32_t offset) {
 
 std::uint32_t ManagementBlock::read32(std::uint32_t offset) {
   ++counters_.register_reads;
+  const std::uint32_t value = read_register(offset);
+  return faults_.any() ? faults_.apply(offset, false, value) : value;
+}
+
+std::uint32_t ManagementBlock::read_register(std::uint32_t offset) {
   if (offset >= reg::sram && offset - reg::sram < sram_.size()) {
     return load_word(sram_.data() + (offset - reg::sram));
   }
@@ -209,6 +215,10 @@ std::uint32_t ManagementBlock::read_windows(std::uint32_t offset) {
 
 void ManagementBlock::write32(std::uint32_t offset, std::uint32_t value) {
   ++counters_.register_writes;
+  write_register(offset, faults_.any() ? faults_.apply(offset, true, value) : value);
+}
+
+void ManagementBlock::write_register(std::uint32_t offset, std::uint32_t value) {
   if (offset >= reg::sram && offset - reg::sram < sram_.size()) {
     std::memcpy(sram_.data() + (offset - reg::sram), &value, sizeof value);
   } else if (std::uint32_t* word = window(offset); word != nullptr) {
@@ -273,6 +283,16 @@ void ManagementBlock::write_fixed(std::uint32_t offset, std::uint32_t value) {
   }
 }
 
+// The firmware acknowledges a slot's doorbell when it begins with its command, one at a time.
+void ManagementBlock::take_slots(FunctionState& function, std::uint32_t slots) {
+  const std::uint32_t taken = function.doorbell & slots;
+  if (taken != 0) {
+    function.taken_rung = function.rung[static_cast<std::size_t>(std::countr_zero(taken))];
+    function.taken = now();
+  }
+  function.doorbell &= ~slots;
+}
+
 void ManagementBlock::write_function(std::uint32_t offset, std::uint32_t value) {
   switch (offset) {
     case reg::init_written_low:
@@ -291,7 +311,7 @@ void ManagementBlock::write_function(std::uint32_t offset, std::uint32_t value) 
       break;
   }
   if (within_block(offset, reg::command_doorbell, settings_.functions)) {
-    functions_[(offset - reg::command_doorbell) / 4].doorbell &= ~value;
+    take_slots(functions_[(offset - reg::command_doorbell) / 4], value);
   } else if (within_block(offset, reg::nic_interface, settings_.functions)) {
     functions_[(offset - reg::nic_interface) / 4].interface = value & 7U;
   } else {

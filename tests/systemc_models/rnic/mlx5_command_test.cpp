@@ -350,6 +350,73 @@ TEST_F(Mlx5Command, InjectedFault) {
   EXPECT_TRUE(driver.create_cq(eqn).ok());
 }
 
+TEST_F(Mlx5Command, RegisterFault) {
+  objects();
+  rnic::ManagementFaults& faults = rnic.management().faults();
+  // The status register of contexts says "wrong state" once: the command that creates one fails with that, the next
+  // doesn't.
+  ASSERT_TRUE(faults.add(rnic::RegisterFault{.offset = rnic::reg::context_status, .value = 3}));
+  const Reply reply = driver.create_cq(eqn);
+  EXPECT_EQ(reply.syndrome, static_cast<std::uint32_t>(Syndrome::hardware) + 3);
+  EXPECT_EQ(faults.struck(), 1U);
+  EXPECT_FALSE(faults.any());
+  EXPECT_TRUE(driver.create_cq(eqn).ok());
+}
+
+TEST_F(Mlx5Command, RegisterFaultOfAWrite) {
+  objects();
+  // What the firmware reports of its commands loses its status bits.
+  ASSERT_TRUE(rnic.management().faults().add(
+      rnic::RegisterFault{.offset = rnic::reg::trace_status, .write = true, .mask = 0xff, .value = 0x42, .count = 2}));
+  EXPECT_TRUE(driver.run(0x800).ok());
+  EXPECT_EQ(commands.back().status, 0x42U);
+  EXPECT_TRUE(driver.run(0x800).ok());
+  EXPECT_TRUE(driver.run(0x800).ok());
+  EXPECT_EQ(commands.back().status, 0U);
+}
+
+TEST_F(Mlx5Command, DmaFault) {
+  objects();
+  // The first transfer of a command fetches its entry: without it there is nothing to answer.
+  ASSERT_TRUE(rnic.management().faults().add(rnic::DmaFault{.channel = 0, .count = 1}));
+  driver.prepare(0, Mlx5Driver::command(0x800), 16);
+  driver.ring(0);
+  bus.run();
+  EXPECT_FALSE(driver.collect(0).answered);
+  // Of a command with a mailbox the second fetches that.
+  EXPECT_TRUE(driver.run(0x800).ok());
+  EXPECT_EQ(rnic.management().faults().struck(), 1U);
+}
+
+TEST_F(Mlx5Command, FaultsAreBounded) {
+  rnic::ManagementFaults faults;
+  for (std::size_t i = 0; i < rnic::ManagementFaults::most; ++i) {
+    EXPECT_TRUE(faults.add(rnic::DmaFault{.channel = 1}));
+  }
+  EXPECT_FALSE(faults.add(rnic::DmaFault{.channel = 1}));
+  EXPECT_FALSE(faults.add(rnic::RegisterFault{.count = 0}));
+  EXPECT_FALSE(faults.fails(0));
+  EXPECT_TRUE(faults.fails(1));
+}
+
+TEST_F(Mlx5Command, LatencyIsOfDoorbellAndHandling) {
+  driver.bring_up();
+  bus.max_delay = 1'000'000;
+  driver.prepare(0, Mlx5Driver::command(0x800), 16);
+  driver.prepare(1, Mlx5Driver::command(0x800), 16);
+  const Picoseconds rung = bus.simulation.now();
+  driver.write(0x018, 3);
+  bus.run();
+  ASSERT_GE(commands.size(), 2U);
+  const rnic::CommandRecord& first = commands[commands.size() - 2];
+  const rnic::CommandRecord& second = commands.back();
+  EXPECT_EQ(first.waited + first.handled, first.time - rung);
+  EXPECT_EQ(second.waited + second.handled, second.time - rung);
+  // One at a time: the second waited until the first was answered.
+  EXPECT_GE(second.waited, first.waited + first.handled);
+  EXPECT_GT(first.handled.count, 0U);
+}
+
 TEST_F(Mlx5Command, HardwareThatRefuses) {
   objects();
   data->refuse_writes = true;
