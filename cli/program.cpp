@@ -21,6 +21,7 @@
 #include "cli/config_command.h"
 #include "cli/demo_command.h"
 #include "cli/exec_command.h"
+#include "cli/fw_command.h"
 #include "cli/output.h"
 #include "cli/replay_command.h"
 #include "cli/serve_command.h"
@@ -156,6 +157,7 @@ int run_program(int argc, const char* const* argv) {
   add_boot_command(app);
   add_exec_command(app);
   add_serve_command(app);
+  add_fw_command(app);
   add_replay_command(app);
   add_topo_command(app);
   add_trace_command(app);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/fw_client.h"
 #include "cli/output.h"
 #include "cli/platform_trace.h"
 #include "cli/trace_command.h"
@@ -21,8 +22,6 @@ constexpr std::uint64_t timed_budget = 512;
 constexpr std::chrono::microseconds shortest_sleep{60};
 // How often, in turns, a polling loop looks at every client and at the io_context.
 constexpr std::uint64_t turns_between_full_polls = 16;
-// Of the firmware's machines, in the directory of the sockets. No guest can have its name: a name begins with a letter.
-constexpr const char* firmware_folder = ".firmware";
 
 // A run writes the compact form; Perfetto's is made from it at the end.
 std::string binary_trace_file(const models::ServerConfig& config) {
@@ -66,34 +65,49 @@ ServerHost::ServerHost(const models::ServerConfig& config, ServerHostOptions opt
   simulated_start_ = platform_->now();
 }
 
+// Every RNIC with a management block can be watched and disturbed; those on target riscv64 get their machine.
 void ServerHost::start_firmware() {
   const models::ServerConfig& config = platform_->config();
-  if (config.rnic.firmware != models::RnicFirmware::riscv64) {
-    return;
-  }
+  const bool machines = config.rnic.firmware == models::RnicFirmware::riscv64;
   std::string elf;
   std::string program;
   const std::filesystem::path directory = options_.socket_directory / firmware_folder;
   const models::Topology& topology = platform_->topology();
+  std::vector<ControlledFirmware> controlled;
   for (std::size_t i = 0; i < topology.endpoints.size(); ++i) {
     rnic::ManagementBlock* block = platform_->management(i);
     if (block == nullptr) {
       continue;
     }
-    if (firmware_.empty()) {
-      elf = firmware_elf(config.rnic.firmware_elf);
-      program = bridge::find_qemu_riscv();
+    if (controlled.empty()) {
+      if (machines) {
+        elf = firmware_elf(config.rnic.firmware_elf);
+        program = bridge::find_qemu_riscv();
+      }
       std::filesystem::create_directories(directory);
       std::filesystem::permissions(directory, std::filesystem::perms::owner_all);
     }
-    firmware_.push_back(std::make_unique<FirmwareHost>(
-        io_, *block, FirmwareHostOptions{topology.endpoints[i].name, directory, program, elf, options_.stop_firmware}));
-    polled_.push_back(&firmware_.back()->server());
+    ControlledFirmware one{topology.endpoints[i].name, {}, block, {}, {}, {}};
+    one.target = machines ? "riscv64" : config.rnic.firmware == models::RnicFirmware::native ? "native" : "none";
+    if (machines) {
+      firmware_.push_back(std::make_unique<FirmwareHost>(
+          io_, *block, FirmwareHostOptions{one.rnic, directory, program, elf, options_.stop_firmware}));
+      polled_.push_back(&firmware_.back()->server());
+      one.elf = elf;
+      one.console_log = firmware_.back()->spec().console_log;
+      one.gdb_socket = firmware_.back()->spec().gdb_socket;
+    }
+    controlled.push_back(std::move(one));
+  }
+  if (!controlled.empty()) {
+    firmware_control_ =
+        std::make_unique<FirmwareControl>(io_, directory / firmware_control_socket, std::move(controlled));
   }
 }
 
 void ServerHost::stop_firmware() {
-  if (!firmware_.empty()) {
+  if (firmware_control_ != nullptr) {
+    firmware_control_.reset();
     firmware_.clear();
     std::error_code ignored;
     std::filesystem::remove(options_.socket_directory / firmware_folder, ignored);

@@ -17,6 +17,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "cli/firmware_control.h"
 #include "cli/firmware_host.h"
 #include "cli/recorder.h"
 #include "pcie/tlp_trace.h"
@@ -77,6 +78,7 @@ class ServerHost {
   std::vector<models::GuestConfig> guests_;
   std::map<std::string, std::unique_ptr<bridge::Server>> servers_;
   std::vector<std::unique_ptr<FirmwareHost>> firmware_;
+  std::unique_ptr<FirmwareControl> firmware_control_;
   std::vector<bridge::Server*> polled_;
   std::size_t last_active_ = 0;
   std::uint64_t turns_ = 0;

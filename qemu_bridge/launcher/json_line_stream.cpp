@@ -63,6 +63,12 @@ class JsonLineStream::State : public std::enable_shared_from_this<State> {
     }
   }
 
+  void adopt(FileDescriptor socket) {
+    socket_.assign(asio::local::stream_protocol(), socket.release());
+    open_ = true;
+    read();
+  }
+
   void close() {
     open_ = false;
     connected_ = {};
@@ -226,6 +232,10 @@ JsonLineStream::~JsonLineStream() {
 
 void JsonLineStream::connect(const std::string& path, std::chrono::milliseconds time_limit, Connected done) {
   state_->connect(path, time_limit, std::move(done));
+}
+
+void JsonLineStream::adopt(FileDescriptor socket) {
+  state_->adopt(std::move(socket));
 }
 
 void JsonLineStream::send(const nlohmann::json& message, const std::string& prefix) {

@@ -13,6 +13,8 @@
 #include <boost/asio/io_context.hpp>
 #include <nlohmann/json.hpp>
 
+#include "qemu_bridge/file_descriptor.h"
+
 namespace orrery::bridge {
 
 class JsonLineStream {
@@ -36,6 +38,8 @@ class JsonLineStream {
   // Tries until the socket is there and listens, for at most `time_limit` (a program that was just
   // started makes its socket a little later). Once.
   void connect(const std::string& path, std::chrono::milliseconds time_limit, Connected done);
+  // Takes over a connected socket instead. Once.
+  void adopt(FileDescriptor socket);
   // Queues a message; `prefix` goes before it as it is. Nothing if the stream is closed.
   void send(const nlohmann::json& message, const std::string& prefix = {});
   // Closes without calling on_closed.

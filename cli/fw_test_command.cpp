@@ -1,0 +1,102 @@
+// `orrery fw test`: the firmware's test list, on either target. The tests are programs of their own, beside this one.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "cli/firmware_host.h"
+#include "cli/fw_command.h"
+#include "cli/output.h"
+#include "common/error.h"
+#include "qemu_bridge/launcher/qemu_program.h"
+
+namespace orrery::cli {
+
+namespace {
+
+struct FwTestOptions {
+  std::string target = "riscv64";
+  std::string elf;
+  std::string filter;
+  std::string junit;
+  bool list = false;
+};
+
+struct TestFiles {
+  std::string program;
+  std::string traces;  // of stock drivers' commands; empty: where the program was built to look
+};
+
+TestFiles test_files(const std::string& target) {
+  namespace files = std::filesystem;
+  const std::string program = target == "native" ? "mlx5_test" : "firmware_riscv64_test";
+  std::error_code ignored;
+  const files::path top = files::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
+  const files::path built = top / "tests" / "systemc_models" / "rnic" / program;
+  if (files::exists(built, ignored)) {
+    return {built.string(), {}};
+  }
+  const files::path installed = top / "libexec" / "orrery" / program;
+  if (files::exists(installed, ignored)) {
+    return {installed.string(), (top / "share" / "orrery" / "firmware" / "traces").string()};
+  }
+  throw Error(
+      fmt::format("the tests of target {} are neither at {} nor at {}", target, built.string(), installed.string()),
+      target == "native" ? "build everything: ./dev build"
+                         : "run ./dev setup firmware, which installs the compiler for riscv64, and ./dev build");
+}
+
+void fw_test(const FwTestOptions& options) {
+  if (!options.elf.empty() && options.target != "riscv64") {
+    throw Error("an ELF file needs a machine", "leave --target out");
+  }
+  const TestFiles test = test_files(options.target);
+  std::vector<std::string> words{test.program, "--gtest_filter=" + (options.filter.empty() ? "Mlx5*" : options.filter)};
+  if (options.list) {
+    words.emplace_back("--gtest_list_tests");
+  }
+  if (!options.junit.empty()) {
+    words.push_back("--gtest_output=xml:" + std::filesystem::absolute(options.junit).string());
+  }
+  if (options.target == "riscv64") {
+    // Told before the first of many tests finds out.
+    static_cast<void>(bridge::find_qemu_riscv());
+    ::setenv("ORRERY_FIRMWARE_ELF", firmware_elf(options.elf).c_str(), 1);
+  }
+  if (!test.traces.empty()) {
+    ::setenv("ORRERY_TRACES", test.traces.c_str(), 1);
+  }
+  std::vector<char*> argv;
+  for (std::string& word : words) {
+    argv.push_back(word.data());
+  }
+  argv.push_back(nullptr);
+  flush_output();
+  ::execv(argv[0], argv.data());
+  throw Error(fmt::format("{} can't be run: {}", test.program, std::strerror(errno)));
+}
+
+}  // namespace
+
+void add_fw_test_command(CLI::App& app) {
+  auto options = std::make_shared<FwTestOptions>();
+  CLI::App* command = app.add_subcommand(
+      "test", "Run the firmware's tests: commands as a driver sends them, stock drivers' logged commands");
+  command->add_option("--target", options->target, "riscv64 (default) or native")
+      ->check(CLI::IsMember({"riscv64", "native"}));
+  command->add_option("--elf", options->elf, "Test this ELF file instead of Orrery's firmware");
+  command->add_option("--filter", options->filter, "Only tests whose names match, as in 'Mlx5Umr.*'");
+  command->add_option("--junit", options->junit, "Write the results to this file, as JUnit XML");
+  command->add_flag("--list", options->list, "Only list the tests");
+  command->callback([options] { fw_test(*options); });
+}
+
+}  // namespace orrery::cli
