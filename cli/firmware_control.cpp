@@ -34,7 +34,8 @@ std::optional<std::uint32_t> request_number(const Request& request, const char* 
   if (found == request.end()) {
     return fallback;
   }
-  if (!found->is_number_unsigned() || found->get<std::uint64_t>() > most) {
+  if (!found->is_number_integer() || (!found->is_number_unsigned() && found->get<std::int64_t>() < 0) ||
+      found->get<std::uint64_t>() > most) {
     return std::nullopt;
   }
   return static_cast<std::uint32_t>(found->get<std::uint64_t>());
