@@ -55,6 +55,7 @@ Result teardown_hca(Firmware& fw, Function& function) {
   function.vport.promiscuous = 0;
   function.vport.roce = 0;
   function.vport.down = false;
+  function.vport.addresses = 0;  // the hardware has forgotten them
   fw.write_function(function);
   return {};
 }

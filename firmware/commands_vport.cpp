@@ -112,13 +112,56 @@ Result query_nic_vport_context(Firmware& fw, Function& function) {
   return {};
 }
 
+namespace {
+
+constexpr std::uint64_t multicast_bit = 1ULL << 40;
+
+std::uint64_t listed_address(const View& context, std::uint32_t i) {
+  return context.wide(nic_vport::list + 8 * i) & 0xffff'ffff'ffffULL;
+}
+
+// The list of unicast addresses takes the place of the former one. Those of multicast and VLANs choose nothing: all
+// such frames are delivered.
+Result check_list(const View& context) {
+  const std::uint32_t count = context.get(nic_vport::list_size);
+  if (context.get(nic_vport::list_type) != nic_vport::list_unicast) {
+    return {};
+  }
+  if (count > rnic::max_macs) {
+    return failed(Status::bad_parameter, Syndrome::size);
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (const std::uint64_t mac = listed_address(context, i); mac == 0 || (mac & multicast_bit) != 0) {
+      return failed(Status::bad_parameter, Syndrome::value);
+    }
+  }
+  return {};
+}
+
+void take_list(const Firmware& fw, Function& function, const View& context) {
+  if (context.get(nic_vport::list_type) != nic_vport::list_unicast) {
+    return;
+  }
+  const std::uint32_t count = context.get(nic_vport::list_size);
+  const std::uint32_t first = function.number * rnic::max_macs;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const rnic::MacContext mac{listed_address(context, i)};
+    fw.write_context(ContextKind::mac, first + i, &mac, sizeof mac);
+  }
+  for (std::uint32_t i = function.vport.addresses; i-- > count;) {
+    fw.context_op(ContextKind::mac, first + i, rnic::reg::ContextOp::destroy);
+  }
+  function.vport.addresses = count;
+}
+
+}  // namespace
+
 Result modify_nic_vport_context(Firmware& fw, Function& function) {
   if (!fw.ethernet()) {
     return failed(Status::bad_opcode, Syndrome::unsupported);
   }
   constexpr std::uint32_t context = 0x100;
   constexpr std::uint32_t largest_mtu = 9216;
-  constexpr std::uint64_t multicast_bit = 1ULL << 40;
   if (fw.input_length() < context + nic_vport::list) {
     return failed(Status::bad_input_length, Syndrome::length);
   }
@@ -134,6 +177,12 @@ Result modify_nic_vport_context(Firmware& fw, Function& function) {
   if ((select & nic_vport::select_list) != 0 &&
       context + nic_vport::list + c.get(nic_vport::list_size) * 8 > fw.input_length()) {
     return failed(Status::bad_input_length, Syndrome::list_length);
+  }
+  if ((select & nic_vport::select_list) != 0) {
+    if (const Result result = check_list(c); result.status != Status::ok) {
+      return result;
+    }
+    take_list(fw, function, c);
   }
   if ((select & nic_vport::select_roce) != 0) {
     function.vport.roce = c.get(nic_vport::roce);

@@ -116,7 +116,8 @@ struct Vport {
   std::uint32_t mtu = 0;
   std::uint32_t promiscuous = 0;
   std::uint32_t roce = 0;
-  bool down = false;  // by the driver's will
+  bool down = false;            // by the driver's will
+  std::uint32_t addresses = 0;  // of its list of unicast addresses that the hardware has
 };
 
 struct Function {

@@ -265,6 +265,7 @@ inline constexpr Field list_size{"allowed_list_size", 0xf0, 11, 0};
 inline constexpr Field mac_high{"permanent_address_47_32", 0xf4, 15, 0};
 inline constexpr Field mac_low{"permanent_address_31_0", 0xf8, 31, 0};
 inline constexpr std::uint32_t list = 0x100;  // 8 bytes each
+inline constexpr std::uint32_t list_unicast = 0;
 // From the start of MODIFY's input.
 inline constexpr Field select{"field_select", 0x0c, 31, 0};
 inline constexpr std::uint32_t select_roce = 1U << 1, select_list = 1U << 2, select_mac = 1U << 3,

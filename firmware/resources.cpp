@@ -192,6 +192,11 @@ void Firmware::drop_objects(Function& function, bool hardware_too) {
   drop(srqs, number, run);
   drop(cqs, number, run);
   drop(mkeys, number, run);
+  for (std::uint32_t set = counter_sets.lowest(); set < counter_sets.end(); ++set) {
+    if (counter_sets.find(number, set) != nullptr) {
+      context_op(ContextKind::queue_counters, set, ContextOp::destroy);
+    }
+  }
   drop(counter_sets, number, nothing);
   drop(transport_domains, number, nothing);
   drop(xrc_domains, number, nothing);

@@ -26,6 +26,7 @@ inline constexpr std::uint32_t max_mkeys = 1U << 20;
 inline constexpr std::uint32_t max_send_queues = 1U << 12;
 inline constexpr std::uint32_t max_receive_queues = (1U << 12) + 1;
 inline constexpr std::uint32_t max_addresses = 256;     // source address (GID) table entries of one function
+inline constexpr std::uint32_t max_macs = 128;          // more unicast MAC addresses of one function
 inline constexpr std::uint32_t max_counter_sets = 256;  // 0: none, its counters are nobody's
 inline constexpr std::uint32_t none = 0xffff'ffffU;     // "no such object" in a number field
 // The reserved lkey of QPs that may use it (qp_reserved_key): bus addresses of the QP's function, for local reads and
@@ -47,7 +48,8 @@ enum class ContextKind : std::uint32_t {
   send_queue = 10,      // FrameQueueContext, by max_qps + index
   receive_queue = 11,   // FrameQueueContext
   frame_counters = 12,  // read only: FrameCounters, by function
-  queue_counters = 13   // QueueCounters, by counter set; read, or set to 0 by destroying it
+  queue_counters = 13,  // QueueCounters, by counter set; read, or set to 0 by destroying it
+  mac = 14              // MacContext, by function * max_macs + i
 };
 
 // ---- Translation memory -------------------------------------------------------------------------------------
@@ -96,6 +98,11 @@ struct AddressContext {
   std::uint64_t mac = 0;
   std::uint32_t vlan = none;       // VLAN id, or none
   std::uint32_t roce_version = 0;  // 1: RoCE v1, 2: RoCE v2; 0: entry unused
+};
+
+// A unicast address, besides FunctionContext::mac, whose frames the function gets.
+struct MacContext {
+  std::uint64_t mac = 0;  // low 48 bits, first byte on the wire most significant; 0: none
 };
 
 // ---- QP -----------------------------------------------------------------------------------------------------
@@ -348,7 +355,7 @@ struct FaultRecord {
   std::uint32_t reserved = 0;
 };
 
-static_assert(sizeof(QueueBuffer) == 16 && sizeof(FunctionContext) == 56 && sizeof(AddressContext) == 32);
+static_assert(sizeof(MacContext) == 8 && sizeof(QueueBuffer) == 16 && sizeof(FunctionContext) == 56 && sizeof(AddressContext) == 32);
 static_assert(sizeof(PathContext) == 48 && sizeof(QpContext) == 200 && sizeof(CqContext) == 64);
 static_assert(sizeof(EqContext) == 40 && sizeof(SrqContext) == 64 && sizeof(MkeyContext) == 64);
 static_assert(sizeof(FaultRecord) == 48 && sizeof(FrameQueueContext) == 64 && sizeof(FrameCounters) == 200);

@@ -40,6 +40,8 @@ std::size_t context_bytes(ContextKind kind) {
       return sizeof(FrameCounters);
     case ContextKind::queue_counters:
       return sizeof(QueueCounters);
+    case ContextKind::mac:
+      return sizeof(MacContext);
   }
   return 0;
 }

@@ -109,10 +109,10 @@ bool EthernetEngine::wants(std::uint32_t function, const fabric::Packet& packet)
     return false;
   }
   // A switch that floods may bring back what the function sent itself.
-  if (packet.source_mac.value == context.mac && context.mac != 0) {
+  if (blocks_.core.macs.has(function, packet.source_mac.value)) {
     return false;
   }
-  return packet.destination_mac.is_multicast() || packet.destination_mac.value == context.mac ||
+  return packet.destination_mac.is_multicast() || blocks_.core.macs.has(function, packet.destination_mac.value) ||
          context.promiscuous != 0;
 }
 

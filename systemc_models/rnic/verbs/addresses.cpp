@@ -110,7 +110,7 @@ std::optional<std::uint32_t> Addresses::owner(const fabric::Gid& gid) const {
 
 bool Addresses::is_local(fabric::MacAddress mac) const {
   for (std::uint32_t f = 0; f < max_functions; ++f) {
-    if (functions_.at(f).enabled != 0 && functions_.at(f).mac == mac.value) {
+    if (functions_.at(f).enabled != 0 && macs_.has(f, mac.value)) {
       return true;
     }
   }

@@ -8,6 +8,7 @@
 
 #include "fabric/roce_headers.h"
 #include "firmware/interface/contexts.h"
+#include "systemc_models/rnic/verbs/mac_addresses.h"
 #include "systemc_models/rnic/verbs/sparse_table.h"
 #include "systemc_models/rnic/verbs/translation.h"
 #include "systemc_models/rnic/verbs/verbs_engine.h"
@@ -22,7 +23,8 @@ struct Route {
 
 class Addresses {
  public:
-  explicit Addresses(const FunctionWindows& functions) : functions_(functions), table_(max_functions * max_addresses) {}
+  Addresses(const FunctionWindows& functions, const MacAddresses& macs)
+      : functions_(functions), macs_(macs), table_(max_functions * max_addresses) {}
 
   ControlResult write(std::uint32_t index, const AddressContext& context);
   ControlResult read(std::uint32_t index, AddressContext& into) const;
@@ -40,6 +42,7 @@ class Addresses {
   void forget(std::uint32_t index);
 
   const FunctionWindows& functions_;
+  const MacAddresses& macs_;
   SparseTable<AddressContext, max_addresses> table_;
   std::map<fabric::Gid, std::map<std::uint32_t, bool>> owners_;  // GID → entries that have it
 };

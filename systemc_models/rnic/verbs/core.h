@@ -11,6 +11,7 @@
 #include "firmware/interface/contexts.h"
 #include "systemc_models/rnic/verbs/dma_pool.h"
 #include "systemc_models/rnic/verbs/key_table.h"
+#include "systemc_models/rnic/verbs/mac_addresses.h"
 #include "systemc_models/rnic/verbs/queue_format.h"
 #include "systemc_models/rnic/verbs/translation.h"
 #include "systemc_models/rnic/verbs/verbs_engine.h"
@@ -26,6 +27,7 @@ struct Core {
   EventSink& sink;
   TranslationMemory translation;
   FunctionWindows functions;
+  MacAddresses macs{functions};
   KeyTable keys;
   DmaPool dma;
   SegmentList segments;  // scratch of one call

@@ -21,7 +21,7 @@ fabric::Gid gid_of(const std::uint8_t (&bytes)[16]) {
 
 VerbsEngine::Parts::Parts(const VerbsSettings& settings, const QueueFormat& format, EventSink& sink)
     : core(settings, format, sink),
-      addresses(core.functions),
+      addresses(core.functions, core.macs),
       eqs(core),
       cqs(core, eqs),
       srqs(core, scatters),
@@ -168,6 +168,7 @@ void VerbsEngine::Parts::reset(std::uint32_t function) {
   eqs.reset(function);
   srqs.reset(function);
   addresses.reset(function);
+  core.macs.reset(function);
   core.keys.for_each([&](std::uint32_t, MkeyContext& key) {
     if (key.function == function) {
       key = {};

@@ -84,6 +84,10 @@ ControlResult VerbsEngine::write_context(ContextKind kind, std::uint32_t index, 
       AddressContext context;
       return copy_in(bytes, context) ? p.addresses.write(index, context) : ControlResult::bad_value;
     }
+    case ContextKind::mac: {
+      MacContext context;
+      return copy_in(bytes, context) ? p.core.macs.write(index, context) : ControlResult::bad_value;
+    }
     case ContextKind::group: {
       GroupContext context;
       return copy_in(bytes, context) ? p.write_group(index, context) : ControlResult::bad_value;
@@ -139,6 +143,11 @@ ControlResult VerbsEngine::read_context(ContextKind kind, std::uint32_t index, s
       const ControlResult result = p.addresses.read(index, context);
       return result == ControlResult::ok ? copy_out(context, into) : result;
     }
+    case ContextKind::mac: {
+      MacContext context;
+      const ControlResult result = p.core.macs.read(index, context);
+      return result == ControlResult::ok ? copy_out(context, into) : result;
+    }
     case ContextKind::group:
       return index < p.groups.size() ? copy_out(p.groups[index], into) : ControlResult::bad_index;
     case ContextKind::fault: {
@@ -172,6 +181,8 @@ ControlResult VerbsEngine::destroy_context(ContextKind kind, std::uint32_t index
     case ContextKind::address:
       p.addresses.destroy(index);
       return ControlResult::ok;
+    case ContextKind::mac:
+      return p.core.macs.destroy(index);
     case ContextKind::group:
       return p.write_group(index, {});
     case ContextKind::qp:

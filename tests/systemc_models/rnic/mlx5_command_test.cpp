@@ -608,6 +608,33 @@ TEST_F(Mlx5Ethernet, PortIsTakenDownAndUp) {
   EXPECT_EQ(access(0x5006, false, 16, {0x0001'0300, 0x8000'0000}).status, number(Status::bad_parameter));
 }
 
+TEST_F(Mlx5Ethernet, UnicastAddressList) {
+  driver.bring_up();
+  const auto give = [&](std::uint32_t type, const std::vector<std::uint64_t>& list) {
+    Words in(0x100 + 0x100 + 8 * list.size());
+    in.set(0, 0x755U << 16).set(0x0c, layout::nic_vport::select_list);
+    in.put(0x100, layout::nic_vport::list_type, type);
+    in.put(0x100, layout::nic_vport::list_size, static_cast<std::uint32_t>(list.size()));
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      in.set64(0x200 + 8 * i, list[i]);
+    }
+    return driver.run(in, 16);
+  };
+  const auto at = [&](std::uint32_t i) { return data->context<rnic::MacContext>(ContextKind::mac, i).mac; };
+  ASSERT_TRUE(give(0, {0x0200'0000'0001, 0x0200'0000'0002, 0x0200'0000'0003}).ok());
+  EXPECT_EQ(at(0), 0x0200'0000'0001U);
+  EXPECT_EQ(at(2), 0x0200'0000'0003U);
+  EXPECT_TRUE(give(1, {0x0100'5e00'0001}).ok());  // multicast: nothing to filter
+  ASSERT_TRUE(give(0, {0x0200'0000'0009}).ok());
+  EXPECT_EQ(at(0), 0x0200'0000'0009U);
+  EXPECT_FALSE(data->has(ContextKind::mac, 1));
+  EXPECT_FALSE(data->has(ContextKind::mac, 2));
+  EXPECT_EQ(give(0, {0x0100'5e00'0001}).status, number(Status::bad_parameter));
+  EXPECT_EQ(give(0, {0}).status, number(Status::bad_parameter));
+  EXPECT_EQ(give(0, std::vector<std::uint64_t>(rnic::max_macs + 1, 2)).status, number(Status::bad_parameter));
+  EXPECT_EQ(at(0), 0x0200'0000'0009U);
+}
+
 TEST_F(Mlx5Ethernet, PortCounters) {
   driver.bring_up();
   rnic::FrameCounters c;

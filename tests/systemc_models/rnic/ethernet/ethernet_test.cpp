@@ -185,6 +185,15 @@ TEST_F(EthernetTest, AddressesAreObeyed) {
   expect(b, receive_cq);
   send(a, sq, op::send, make_frame(false, 17, 100, 0x3333'0000'0001), {});
   expect(b, receive_cq);
+  // An address of its list, until it is taken out again.
+  ASSERT_EQ(b.write(ContextKind::mac, 5, MacContext{0x0200'0000'0999}), ControlResult::ok);
+  EXPECT_EQ(b.write(ContextKind::mac, 6, MacContext{0x0100'5e00'0001}), ControlResult::bad_value);
+  EXPECT_EQ(b.write(ContextKind::mac, max_functions * max_macs, MacContext{2}), ControlResult::bad_index);
+  send(a, sq, op::send, make_frame(false, 17, 100, 0x0200'0000'0999), {});
+  expect(b, receive_cq);
+  EXPECT_EQ(b.engine.destroy_context(ContextKind::mac, 5), ControlResult::ok);
+  send(a, sq, op::send, make_frame(false, 17, 100, 0x0200'0000'0999), {});
+  expect_none(b, receive_cq);
   auto function = b.read<FunctionContext>(ContextKind::function, 0);
   function.promiscuous = 1;
   b.write(ContextKind::function, 0, function);
@@ -192,7 +201,7 @@ TEST_F(EthernetTest, AddressesAreObeyed) {
   expect(b, receive_cq);
   EXPECT_EQ(b.engine.frame_counters(0).received_broadcast.frames, 1U);
   EXPECT_EQ(b.engine.frame_counters(0).received_multicast.frames, 1U);
-  EXPECT_EQ(b.engine.frame_counters(0).received_unicast.frames, 1U);
+  EXPECT_EQ(b.engine.frame_counters(0).received_unicast.frames, 2U);
 }
 
 TEST_F(EthernetTest, LongFramesAreErrorsOfThePort) {
