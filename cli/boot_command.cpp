@@ -28,8 +28,8 @@
 #include "cli/server_relays.h"
 #include "cli/stop_watch.h"
 #include "common/error.h"
+#include "common/file_descriptor.h"
 #include "common/stop_signals.h"
-#include "qemu_bridge/file_descriptor.h"
 #include "qemu_bridge/launcher/run_directory.h"
 
 namespace orrery::cli {
@@ -117,8 +117,7 @@ class ServedGuests {
   void hold(const std::filesystem::path& directory, const models::GuestConfig& guest) {
     const std::filesystem::path folder = directory / guest.name;
     // A file of our own: the server locks the folder itself. It goes with the folder.
-    bridge::FileDescriptor lock(
-        ::open((folder / launcher_lock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    FileDescriptor lock(::open((folder / launcher_lock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
       throw Error(fmt::format("{} of the server in {} is run by another `orrery boot`", guest.name, directory.string()),
                   "end that one, or start a server in another directory");
@@ -133,7 +132,7 @@ class ServedGuests {
   }
 
  private:
-  std::vector<bridge::FileDescriptor> locks_;
+  std::vector<FileDescriptor> locks_;
 };
 
 // The exit status that one of our own images reports for orrery.run=; none if the guest ran no such thing.

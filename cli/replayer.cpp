@@ -143,7 +143,7 @@ void Replayer::inject(const Stimulus& s) {
       function.bar_write(s.region, s.address, s.bytes);
       break;
     case StimulusKind::memory_file: {
-      bridge::FileDescriptor file(memfd_create("orrery-replay", MFD_CLOEXEC));
+      FileDescriptor file(memfd_create("orrery-replay", MFD_CLOEXEC));
       if (file.get() < 0 || ftruncate(file.get(), static_cast<off_t>(s.size)) != 0) {
         throw Error(fmt::format("can't have {} bytes of memory for the guest's file {}: {}", s.size, s.file,
                                 std::strerror(errno)));

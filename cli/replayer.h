@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "common/file_descriptor.h"
 #include "common/recording.h"
 #include "pcie/tlp_trace.h"
-#include "qemu_bridge/file_descriptor.h"
 #include "systemc_models/host/dram.h"
 #include "systemc_models/server/platform.h"
 
@@ -50,7 +50,7 @@ class Replayer final : private models::DramObserver {
   models::ServerConfig config_;
   std::unique_ptr<models::Platform> platform_;
   std::unique_ptr<pcie::TlpTrace> trace_;
-  std::vector<bridge::FileDescriptor> files_;
+  std::vector<FileDescriptor> files_;
   std::vector<std::string> guest_of_;  // by function
   Stimulus current_;
   bool more_ = false;

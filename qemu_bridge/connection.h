@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-#include "qemu_bridge/file_descriptor.h"
+#include "common/file_descriptor.h"
 #include "qemu_bridge/output_queue.h"
 #include "qemu_bridge/session.h"
 

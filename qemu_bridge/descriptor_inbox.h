@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "qemu_bridge/file_descriptor.h"
+#include "common/file_descriptor.h"
 
 namespace orrery::bridge {
 

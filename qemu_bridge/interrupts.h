@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "common/file_descriptor.h"
 #include "pcie/function_access.h"
 #include "qemu_bridge/codec.h"
-#include "qemu_bridge/file_descriptor.h"
 #include "qemu_bridge/protocol.h"
 
 namespace orrery::bridge {

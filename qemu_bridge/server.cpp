@@ -11,8 +11,8 @@
 #include <chrono>
 #include <utility>
 
+#include "common/listening_socket.h"
 #include "qemu_bridge/connection.h"
-#include "qemu_bridge/socket_path.h"
 
 namespace orrery::bridge {
 namespace {

@@ -14,12 +14,12 @@
 #include <string_view>
 #include <vector>
 
+#include "common/file_descriptor.h"
 #include "pcie/function_access.h"
 #include "qemu_bridge/capabilities.h"
 #include "qemu_bridge/codec.h"
 #include "qemu_bridge/descriptor_inbox.h"
 #include "qemu_bridge/dma_messages.h"
-#include "qemu_bridge/file_descriptor.h"
 #include "qemu_bridge/interrupts.h"
 #include "qemu_bridge/observer.h"
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "qemu_bridge/file_descriptor.h"
+#include "common/file_descriptor.h"
 
 namespace orrery::bridge {
 

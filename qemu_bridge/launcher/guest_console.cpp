@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "qemu_bridge/file_descriptor.h"
+#include "common/file_descriptor.h"
 #include "qemu_bridge/launcher/system_text.h"
 
 namespace orrery::bridge {

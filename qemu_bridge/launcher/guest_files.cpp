@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "common/error.h"
-#include "qemu_bridge/file_descriptor.h"
+#include "common/file_descriptor.h"
 #include "qemu_bridge/launcher/system_text.h"
 
 namespace orrery::bridge {

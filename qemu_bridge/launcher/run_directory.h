@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "qemu_bridge/file_descriptor.h"
+#include "common/file_descriptor.h"
 #include "qemu_bridge/launcher/guest_spec.h"
 
 namespace orrery::bridge {

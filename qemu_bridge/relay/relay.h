@@ -20,9 +20,9 @@
 #include <string_view>
 #include <vector>
 
+#include "common/file_descriptor.h"
 #include "qemu_bridge/codec.h"
 #include "qemu_bridge/descriptor_inbox.h"
-#include "qemu_bridge/file_descriptor.h"
 #include "qemu_bridge/relay/client_record.h"
 #include "qemu_bridge/relay/device_description.h"
 #include "qemu_bridge/relay/request.h"

@@ -13,9 +13,9 @@
 #include <system_error>
 #include <utility>
 
+#include "common/listening_socket.h"
 #include "qemu_bridge/output_queue.h"
 #include "qemu_bridge/socket_input.h"
-#include "qemu_bridge/socket_path.h"
 
 namespace orrery::bridge {
 namespace {

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "qemu_bridge/file_descriptor.h"
+#include "common/file_descriptor.h"
 #include "qemu_bridge/protocol.h"
 
 namespace orrery::bridge {

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "common/file_descriptor.h"
 #include "pcie/function_access.h"
-#include "qemu_bridge/file_descriptor.h"
 
 namespace orrery::bridge::test {
 

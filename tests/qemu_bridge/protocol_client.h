@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "qemu_bridge/file_descriptor.h"
+#include "common/file_descriptor.h"
 #include "qemu_bridge/protocol.h"
 
 namespace orrery::bridge::test {

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "common/error.h"
+#include "common/listening_socket.h"
 #include "qemu_bridge/server.h"
-#include "qemu_bridge/socket_path.h"
 #include "tests/qemu_bridge/session_harness.h"
 
 namespace orrery::bridge::test::server_test {

@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "qemu_bridge/file_descriptor.h"
+#include "common/file_descriptor.h"
 
 namespace orrery::bridge::testing {
 

@@ -1,4 +1,4 @@
-#include "qemu_bridge/socket_path.h"
+#include "common/listening_socket.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,10 +15,10 @@
 
 #include "common/error.h"
 
-namespace orrery::bridge {
+namespace orrery {
 namespace {
 
-std::string reason() {
+std::string system_reason() {
   return std::generic_category().message(errno);
 }
 
@@ -39,13 +39,13 @@ sockaddr_un address_of(const std::filesystem::path& path) {
 FileDescriptor open_private_directory(const std::filesystem::path& directory) {
   const std::string& name = directory.native();
   if (::mkdir(name.c_str(), 0700) != 0 && errno != EEXIST) {
-    throw Error(fmt::format("cannot create the socket directory '{}': {}", name, reason()),
+    throw Error(fmt::format("cannot create the socket directory '{}': {}", name, system_reason()),
                 "create its parent directory, or name a directory you may write to");
   }
   FileDescriptor handle(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat status {};
   if (!handle || ::fstat(handle.get(), &status) != 0) {
-    throw Error(fmt::format("cannot open the socket directory '{}': {}", name, reason()),
+    throw Error(fmt::format("cannot open the socket directory '{}': {}", name, system_reason()),
                 "name a directory that belongs to you");
   }
   if (status.st_uid != ::geteuid()) {
@@ -59,7 +59,7 @@ FileDescriptor open_private_directory(const std::filesystem::path& directory) {
   }
   while (::flock(handle.get(), LOCK_EX) != 0) {
     if (errno != EINTR) {
-      throw Error(fmt::format("cannot lock the socket directory '{}': {}", name, reason()),
+      throw Error(fmt::format("cannot lock the socket directory '{}': {}", name, system_reason()),
                   "name a directory on a local file system");
     }
   }
@@ -96,12 +96,12 @@ ListeningSocket::ListeningSocket(std::filesystem::path path) : path_(std::move(p
   // between two calls.
   if (!socket || ::fchmod(socket.get(), 0600) != 0 ||
       ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    throw Error(fmt::format("cannot create the socket '{}': {}", path_.native(), reason()),
+    throw Error(fmt::format("cannot create the socket '{}': {}", path_.native(), system_reason()),
                 "name a path in a directory you may write to");
   }
   struct stat status {};
   if (::chmod(path_.c_str(), 0600) != 0 || ::lstat(path_.c_str(), &status) != 0 || ::listen(socket.get(), 16) != 0) {
-    const std::string why = reason();
+    const std::string why = system_reason();
     ::unlink(path_.c_str());
     throw Error(fmt::format("cannot listen on the socket '{}': {}", path_.native(), why),
                 "name a path on a local file system");
@@ -131,4 +131,4 @@ FileDescriptor connect_to_socket(const std::filesystem::path& path) {
   return socket;
 }
 
-}  // namespace orrery::bridge
+}  // namespace orrery

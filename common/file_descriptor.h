@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace orrery::bridge {
+namespace orrery {
 
 // Closes its descriptor when it goes; -1 is "none".
 class FileDescriptor {
@@ -37,4 +37,4 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-}  // namespace orrery::bridge
+}  // namespace orrery

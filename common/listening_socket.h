@@ -3,9 +3,9 @@
 
 #include <filesystem>
 
-#include "qemu_bridge/file_descriptor.h"
+#include "common/file_descriptor.h"
 
-namespace orrery::bridge {
+namespace orrery {
 
 // A listening socket and its place in the file system, which is removed with it.
 class ListeningSocket {
@@ -33,4 +33,4 @@ class ListeningSocket {
 // A connection to the socket at `path`, or none: nobody listens there (errno), or not just now. Doesn't wait.
 [[nodiscard]] FileDescriptor connect_to_socket(const std::filesystem::path& path);
 
-}  // namespace orrery::bridge
+}  // namespace orrery
