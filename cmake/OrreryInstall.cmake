@@ -10,7 +10,7 @@ endif()
 # Folders whose headers are public, and their libraries.
 set(orrery_public_folders common pcie firmware systemc_models qemu_bridge fabric)
 set(orrery_public_targets orrery_systemc orrery_plugin)
-foreach(library common pcie pcie_modules firmware rnic models server qemu_bridge relay launcher fabric)
+foreach(library common pcie pcie_modules firmware rnic models server qemu_bridge relay launcher fabric instance_link)
   if(TARGET orrery_${library})
     list(APPEND orrery_public_targets orrery_${library})
   endif()
