@@ -9,7 +9,9 @@
 #include "cli/output.h"
 #include "cli/platform_trace.h"
 #include "cli/trace_command.h"
+#include "common/log.h"
 #include "qemu_bridge/launcher/qemu_program.h"
+#include "systemc_models/server/link_config.h"
 
 namespace orrery::cli {
 
@@ -61,6 +63,12 @@ ServerHost::ServerHost(const models::ServerConfig& config, ServerHostOptions opt
   }
   start_firmware();
   platform_->settle();
+  if (!config.network.links.empty()) {
+    if (config.rnic.personality != models::RnicPersonality::mlx5) {
+      log(LogLevel::warning, "network.link: with rnic.personality = \"self-test\" no RNIC sends anything over it");
+    }
+    links_ = std::make_unique<instance_link::Sockets>(io_, *platform_->uplinks(), models::link_options(config.network));
+  }
   wall_start_ = Clock::now();
   simulated_start_ = platform_->now();
 }
@@ -121,6 +129,10 @@ ServerHost::~ServerHost() {
 }
 
 void ServerHost::close() {
+  if (links_ != nullptr) {
+    links_->report();
+    links_.reset();
+  }
   // Disconnects the clients; what that does to the platform still belongs to trace and recording.
   polled_.clear();
   servers_.clear();
@@ -177,6 +189,9 @@ bool ServerHost::poll_servers() {
 
 void ServerHost::turn(std::chrono::microseconds longest) {
   ++turns_;
+  if (links_ != nullptr) {
+    links_->resume();
+  }
   bool active = false;
   if (options_.poll) {
     active = poll_servers();

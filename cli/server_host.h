@@ -20,6 +20,7 @@
 #include "cli/firmware_control.h"
 #include "cli/firmware_host.h"
 #include "cli/recorder.h"
+#include "fabric/instance_link/sockets.h"
 #include "pcie/tlp_trace.h"
 #include "qemu_bridge/server.h"
 #include "systemc_models/server/platform.h"
@@ -35,7 +36,7 @@ struct ServerHostOptions {
 
 class ServerHost {
  public:
-  // Throws Error if the configuration can't be built or a socket can't be had.
+  // Throws Error if the configuration can't be built, or a socket or a link's token can't be had.
   ServerHost(const models::ServerConfig& config, ServerHostOptions options);
   ~ServerHost();
   ServerHost(const ServerHost&) = delete;
@@ -73,6 +74,7 @@ class ServerHost {
   boost::asio::io_context io_;
   ServerHostOptions options_;
   std::unique_ptr<models::Platform> platform_;
+  std::unique_ptr<instance_link::Sockets> links_;  // null: none
   std::unique_ptr<pcie::TlpTrace> trace_;
   std::unique_ptr<Recorder> recorder_;
   std::vector<models::GuestConfig> guests_;

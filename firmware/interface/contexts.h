@@ -28,7 +28,11 @@ inline constexpr std::uint32_t max_receive_queues = (1U << 12) + 1;
 inline constexpr std::uint32_t max_addresses = 256;     // source address (GID) table entries of one function
 inline constexpr std::uint32_t max_macs = 128;          // more unicast MAC addresses of one function
 inline constexpr std::uint32_t max_counter_sets = 256;  // 0: none, its counters are nobody's
-inline constexpr std::uint32_t none = 0xffff'ffffU;     // "no such object" in a number field
+// InfiniBand ports travel over the same RoCE v2 fabric: the MAC address that stands for a LID.
+constexpr std::uint64_t lid_mac(std::uint32_t lid) {
+  return 0x024f'4942'0000ULL | (lid & 0xffffU);
+}
+inline constexpr std::uint32_t none = 0xffff'ffffU;  // "no such object" in a number field
 // The reserved lkey of QPs that may use it (qp_reserved_key): bus addresses of the QP's function, for local reads and
 // writes, in any protection domain. No context stands behind it: the firmware never creates these three keys.
 inline constexpr std::uint32_t reserved_key = 0x0001'ff00U;

@@ -16,6 +16,9 @@ namespace {
 // An SR-IOV capability as a physical function has it; the VMM hides it from its guest.
 constexpr std::uint16_t rnic_virtual_functions = 8;
 
+constexpr Picoseconds linked_rto{50'000'000'000};
+constexpr std::uint64_t linked_window_bytes = std::uint64_t{4} << 20;
+
 FunctionLink function_link(const ServerConfig& config, const Topology::Endpoint& endpoint) {
   FunctionLink link;
   link.generation = endpoint.link.generation;
@@ -44,6 +47,12 @@ Device make_gpu(const ServerConfig& config, const Topology::Endpoint& endpoint) 
   return device;
 }
 
+void give_identity(const ServerConfig& config, unsigned ordinal, rnic::ManagementSettings& management) {
+  rnic::give_identity(management, config.server_index, ordinal);
+  management.port_type =
+      config.rnic.port_type == RnicPortType::ethernet ? rnic::reg::PortType::ethernet : rnic::reg::PortType::infiniband;
+}
+
 Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint, Network& network) {
   rnic::Mlx5Settings settings;
   settings.name = endpoint.name;
@@ -54,9 +63,7 @@ Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint,
       config.rnic.function_id == RnicFunctionId::vf ? rnic::mlx5::device_id_vf : rnic::mlx5::device_id_pf;
   settings.memory_types = config.rnic.virtualization == RnicVirtualization::vstellar;
   rnic::ManagementSettings& management = settings.management;
-  rnic::give_identity(management, 0, endpoint.ordinal);
-  management.port_type =
-      config.rnic.port_type == RnicPortType::ethernet ? rnic::reg::PortType::ethernet : rnic::reg::PortType::infiniband;
+  give_identity(config, endpoint.ordinal, management);
   management.step_time = config.rnic.firmware_step;
   management.fault_opcode = config.rnic.fault_opcode;
   management.fault_status = config.rnic.fault_status;
@@ -64,6 +71,13 @@ Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint,
   fabric::Port& port = network.port(endpoint.ordinal);
   rnic::VerbsSettings verbs;
   verbs.translation_entries = management.translation_entries;
+  if (!config.network.links.empty()) {
+    // Another process' answers take as long as the host's scheduler lets them: a retransmission timeout or a window
+    // made for microseconds would resend what is only under way. Nothing is lost on the way, so neither is missed.
+    verbs.sender.rto = linked_rto;
+    verbs.sender.congestion.algorithm = fabric::CongestionAlgorithm::fixed;
+    verbs.sender.congestion.max_window_bytes = linked_window_bytes;
+  }
   auto device_model = std::make_unique<rnic::Mlx5Rnic>(
       settings, [&](rnic::EventSink& sink) { return rnic::make_verbs_data_path(verbs, sink, port, network.pool()); });
   Device device;
@@ -88,6 +102,22 @@ Device make_rnic(const ServerConfig& config, const Topology::Endpoint& endpoint)
 }
 
 }  // namespace
+
+std::vector<instance_link::AddressRange> rnic_addresses(const ServerConfig& config, const Topology& topology) {
+  std::vector<instance_link::AddressRange> ranges;
+  if (config.rnic.personality != RnicPersonality::mlx5) {
+    return ranges;
+  }
+  for (const Topology::Endpoint& endpoint : topology.endpoints) {
+    if (endpoint.kind == EndpointKind::rnic) {
+      rnic::ManagementSettings management;
+      give_identity(config, endpoint.ordinal, management);
+      const rnic::WireAddresses addresses = rnic::wire_addresses(management);
+      ranges.push_back({addresses.first, addresses.last});
+    }
+  }
+  return ranges;
+}
 
 Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint, pcie::EventHost& host,
                    Network& network) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
+#include "fabric/instance_link/messages.h"
 #include "pcie/bar.h"
 #include "pcie/config_space.h"
 #include "pcie/device.h"
@@ -34,5 +36,9 @@ struct Device {
 // which outlives them.
 Device make_device(const ServerConfig& config, const Topology::Endpoint& endpoint, pcie::EventHost& host,
                    Network& network);
+
+// The MAC addresses that the RNICs of a server have on the wire, a range for each; none with a personality that has
+// no network.
+std::vector<instance_link::AddressRange> rnic_addresses(const ServerConfig& config, const Topology& topology);
 
 }  // namespace orrery::models

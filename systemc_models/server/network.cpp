@@ -84,17 +84,30 @@ class Network::BondedPort final : public fabric::Port, private fabric::PortListe
   fabric::PortListener* listener_ = nullptr;
 };
 
-Network::Network(EventQueue& events, const NetworkConfig& config, unsigned interfaces, std::uint64_t seed, bool timed) {
+Network::Network(EventQueue& events, const NetworkConfig& config, unsigned interfaces, std::uint64_t seed, bool timed,
+                 const std::string& name, const std::vector<instance_link::AddressRange>& addresses) {
   if (!config.capture_file.empty()) {
     capture_ = std::make_unique<CaptureFile>(config.capture_file);
   }
   for (unsigned i = 0; i < interfaces; ++i) {
     ports_.push_back(std::make_unique<BondedPort>());
   }
+  if (!config.links.empty()) {
+    uplinks_ = std::make_unique<instance_link::Uplinks>(events, pool_, config.ports, name, addresses,
+                                                        static_cast<instance_link::LocalAddresses&>(*this));
+  }
+  const auto tapped = [&](fabric::Port& port, const std::string& recorded_name, std::uint64_t rate) {
+    if (capture_ == nullptr) {
+      return &port;
+    }
+    const std::uint32_t recorded = capture_->writer().add_interface(recorded_name, "", rate);
+    taps_.push_back(std::make_unique<fabric::CaptureTap>(events, pool_, port, capture_->writer(), recorded));
+    return static_cast<fabric::Port*>(taps_.back().get());
+  };
   std::uint64_t stream = 0;
   for (unsigned p = 0; p < config.ports; ++p) {
     Plane plane;
-    fabric::TorSettings tor = tor_settings(config, interfaces, seed, timed);
+    fabric::TorSettings tor = tor_settings(config, interfaces + (uplinks_ != nullptr ? 1 : 0), seed, timed);
     tor.stream = p;
     plane.tor = std::make_unique<fabric::TorSwitch>(events, pool_, tor);
     for (unsigned i = 0; i < interfaces; ++i) {
@@ -102,21 +115,23 @@ Network::Network(EventQueue& events, const NetworkConfig& config, unsigned inter
       settings.stream = stream++;
       plane.links.push_back(std::make_unique<fabric::Link>(events, pool_, settings));
       fabric::Link& link = *plane.links.back();
-      fabric::Port* port = &link.end(0);
-      if (capture_ != nullptr) {
-        const std::uint32_t recorded =
-            capture_->writer().add_interface(fmt::format("rnic{}.port{}", i, p), "", settings.bits_per_second);
-        taps_.push_back(std::make_unique<fabric::CaptureTap>(events, pool_, *port, capture_->writer(), recorded));
-        port = taps_.back().get();
-      }
-      ports_[i]->add(link, *port);
+      ports_[i]->add(link, *tapped(link.end(0), fmt::format("rnic{}.port{}", i, p), settings.bits_per_second));
       plane.tor->attach(i, link.end(1));
+    }
+    if (uplinks_ != nullptr) {
+      plane.tor->attach(interfaces,
+                        *tapped(uplinks_->port(p), fmt::format("uplink.plane{}", p), fastest_bits_per_second));
     }
     planes_.push_back(std::move(plane));
   }
 }
 
 Network::~Network() = default;
+
+bool Network::is_local(unsigned plane, fabric::MacAddress address) const {
+  const int port = planes_.at(plane).tor->port_of(address);
+  return port >= 0 && static_cast<unsigned>(port) < interfaces();
+}
 
 unsigned Network::interfaces() const {
   return static_cast<unsigned>(ports_.size());

@@ -3,10 +3,20 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/time.h"
 
 namespace orrery::models {
+
+// A link to another server's process.
+struct InstanceLinkConfig {
+  bool listen = false;                         // wait there for the other side; otherwise connect
+  std::string address = "tcp:127.0.0.1:4791";  // instance_link::parse_endpoint()
+  std::string token_file = "link.token";
+  std::string peer;                   // server.name of the other side; empty: any
+  std::vector<std::uint64_t> planes;  // none: all
+};
 
 struct NetworkConfig {
   unsigned ports = 2;  // of one RNIC, each in a plane of its own: 1 … 2
@@ -27,6 +37,7 @@ struct NetworkConfig {
   std::uint64_t ecn_kmax_kib = 400;
   double ecn_pmax = 0.2;
   std::string capture_file;  // pcapng of every RNIC port; empty: none
+  std::vector<InstanceLinkConfig> links;
 };
 
 }  // namespace orrery::models

@@ -66,7 +66,7 @@ Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
       tables(table_base, table_pages),
       iommu(tables),
       network(simulation.events, configuration.network, network_interfaces(topology), configuration.seed,
-              configuration.time_mode == TimeMode::timed) {
+              configuration.time_mode == TimeMode::timed, configuration.name, rnic_addresses(configuration, topology)) {
   // A step in which nothing happens is no mistake here.
   sc_core::sc_report_handler::set_actions(sc_core::SC_ID_NO_SC_START_ACTIVITY_, sc_core::SC_DO_NOTHING);
   simulation.timed = config.time_mode == TimeMode::timed;
@@ -233,8 +233,6 @@ void Platform::advance(Picoseconds until, std::uint64_t budget) {
   parts_->host->set_budget(0);
   // Time may have passed without an event; what comes from outside next happens at the kernel's time.
   parts_->host->synchronise();
-  // What comes from outside next happens now, whenever the queue was last looked at.
-  parts_->host->synchronise();
 }
 
 void Platform::settle() {
@@ -317,6 +315,9 @@ const pcie::RootComplexCounters& Platform::root_complex_counters() const {
 }
 pcie::Iommu& Platform::iommu() {
   return parts_->iommu;
+}
+instance_link::Uplinks* Platform::uplinks() {
+  return parts_->network.uplinks();
 }
 Dram& Platform::dram() {
   return parts_->dram;

@@ -26,6 +26,9 @@
 namespace orrery::rnic {
 class ManagementBlock;
 }
+namespace orrery::instance_link {
+class Uplinks;
+}
 
 namespace orrery::models {
 
@@ -80,6 +83,8 @@ class Platform {
   [[nodiscard]] const pcie::RootComplexCounters& root_complex_counters() const;
   [[nodiscard]] pcie::Iommu& iommu();
   [[nodiscard]] Dram& dram();
+  // The way to other servers; null without network.link.
+  [[nodiscard]] instance_link::Uplinks* uplinks();
   // Changes the ACS Control register of every downstream port of a switch.
   void set_acs(std::size_t switch_index, std::uint16_t control);
 

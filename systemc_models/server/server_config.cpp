@@ -3,6 +3,7 @@
 #include <array>
 
 #include "common/config_writer.h"
+#include "systemc_models/server/link_config.h"
 #include "systemc_models/server/topology.h"
 
 namespace orrery::models {
@@ -24,6 +25,8 @@ constexpr std::array<std::uint64_t, 2> read_completion_boundaries{64, 128};
 constexpr std::array<std::uint64_t, 7> link_widths{1, 2, 4, 8, 12, 16, 32};
 
 constexpr std::uint64_t most_switches = 8;
+constexpr std::uint64_t most_servers = 256;  // one byte of a MAC address
+constexpr std::uint64_t most_links = 32;
 constexpr std::uint64_t most_per_switch = Topology::max_downstream_ports;
 
 IntegerRule up_to(std::uint64_t minimum, std::uint64_t maximum) {
@@ -128,6 +131,16 @@ void describe_rnic(ConfigVisitor& v, RnicsConfig& rnic) {
   v.end_table();
 }
 
+void describe_instance_link(ConfigVisitor& v, InstanceLinkConfig& link) {
+  v.boolean("listen", link.listen, {"true: wait for the other server; false: connect to it", "choice"});
+  v.text("address", link.address, {.may_be_empty = false},
+         {"where: unix:PATH, tcp:PORT (this machine), tcp:ADDRESS:PORT", "choice"});
+  v.text("token_file", link.token_file, {.may_be_empty = false},
+         {"file with the secret that both servers share, at least 16 bytes, mode 0600", "choice"});
+  v.text("peer", link.peer, {.maximum_bytes = 64}, {"server.name that the other must have; empty: any", "choice"});
+  v.integers("planes", link.planes, up_to(0, 1), 2, {"planes that are on this link; none: all", "choice"});
+}
+
 void describe_network(ConfigVisitor& v, NetworkConfig& network) {
   constexpr NumberRule probability{.minimum = 0, .maximum = 1};
   v.begin_table("network", "The Ethernet between RNICs: every RNIC's port P is plugged into the ToR of plane P");
@@ -154,7 +167,9 @@ void describe_network(ConfigVisitor& v, NetworkConfig& network) {
   v.integer("ecn_kmin_kib", network.ecn_kmin_kib, up_to(0, 1 << 20), {"ToR: no marks below this queue", "choice"});
   v.integer("ecn_kmax_kib", network.ecn_kmax_kib, up_to(0, 1 << 20), {"ToR: all marked above this queue", "choice"});
   v.number("ecn_pmax", network.ecn_pmax, probability, {"ToR: probability of a mark just below ecn_kmax_kib", "choice"});
-  v.text("capture", network.capture_file, {}, {"pcapng file of all RNIC ports; empty: none", "choice"});
+  v.text("capture", network.capture_file, {}, {"pcapng file of all RNIC ports and uplinks; empty: none", "choice"});
+  v.list("link", network.links, most_links, "A link to another server's process; [[network.link]] for each",
+         describe_instance_link);
   v.end_table();
 }
 
@@ -186,6 +201,8 @@ void describe_guest(ConfigVisitor& v, GuestConfig& guest) {
 void describe(ConfigVisitor& v, ServerConfig& c) {
   v.begin_table("server", "The server as a whole");
   v.text("name", c.name, {.identifier = true}, {"appears in sockets, reports and traces", "choice"});
+  v.integer("index", c.server_index, up_to(0, most_servers - 1),
+            {"number of this server among linked ones; MAC addresses and LIDs of its RNICs are made of it", "choice"});
   v.integer("seed", c.seed, {}, {"of every random number of a run", "choice"});
   v.end_table();
 
@@ -299,7 +316,10 @@ ServerConfig read(ConfigDocument document, std::span<const std::string> sets, Co
   reader.finish();
   // A topology built from values that were refused would only add puzzling complaints.
   if (problems.empty()) {
-    Topology::from(config, problems);
+    const Topology topology = Topology::from(config, problems);
+    if (problems.empty()) {
+      check_links(config, topology, problems);
+    }
   }
   problems.throw_if_any();
   if (origins != nullptr) {

@@ -131,6 +131,7 @@ struct GuestConfig {
 
 struct ServerConfig {
   std::string name = "server0";
+  unsigned server_index = 0;  // among linked servers; the addresses of its RNICs are made of it
   std::uint64_t seed = 1;
   TimeMode time_mode = TimeMode::functional;
   double pace = 1.0;  // simulated seconds per wall second, timed mode

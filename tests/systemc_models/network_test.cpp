@@ -186,5 +186,84 @@ TEST(Network, ACaptureThatCantBeWrittenIsNamed) {
   }
 }
 
+// Two servers' networks in one event loop, joined by a link of which the test passes on the bytes.
+TEST(Network, TwoServersReachEachOtherThroughTheirUplinks) {
+  struct Silent final : instance_link::Peer::Transport {
+    void on_output() override {}
+    void on_open() override {}
+    void on_closed(instance_link::Refusal reason, bool /*by_peer*/) override { ended = reason; }
+    instance_link::Refusal ended = instance_link::Refusal::none;
+  };
+  struct Server {
+    Server(unsigned number, instance_link::Role role)
+        : network(events, config(), 2, 1, false, std::string("server") + std::to_string(number),
+                  {{mac(number, 0), mac(number, 1)}}) {
+      instance_link::SessionSettings settings;
+      settings.role = role;
+      settings.planes = 3;
+      settings.token.assign(16, std::byte{1});
+      peer = std::make_unique<instance_link::Peer>(*network.uplinks(), settings, transport);
+      peer->session().start();
+      for (unsigned i = 0; i < 2; ++i) {
+        host[i].events = &events;
+        host[i].pool = &network.pool();
+        network.port(i).attach(host[i]);
+      }
+    }
+    static NetworkConfig config() {
+      NetworkConfig config;
+      config.links.resize(1);
+      return config;
+    }
+    static std::uint64_t mac(unsigned number, unsigned rnic) { return mac_base + 256 * number + rnic; }
+    void send(std::uint64_t from, std::uint64_t to, std::uint16_t entropy) {
+      std::array<std::byte, frame_bytes> bytes{};
+      for (unsigned i = 0; i < 6; ++i) {
+        bytes[i] = static_cast<std::byte>(to >> (40 - 8 * i));
+        bytes[6 + i] = static_cast<std::byte>(from >> (40 - 8 * i));
+      }
+      fabric::Packet packet = packet_of(network.pool(), network.pool().make_frame(bytes));
+      packet.entropy = entropy;
+      network.port(0).send(packet);
+    }
+    EventQueue events;
+    Network network;
+    Silent transport;
+    std::unique_ptr<instance_link::Peer> peer;
+    std::array<Host, 2> host;
+  };
+  Server one(1, instance_link::Role::connector);
+  Server two(2, instance_link::Role::listener);
+  const auto run = [&] {
+    instance_link::Session::Output output;
+    for (int turn = 0; turn < 4; ++turn) {
+      one.events.run_until(one.events.now() + Picoseconds{1'000'000});
+      one.peer->session().take_output(output);
+      two.peer->session().receive(output.bytes());
+      two.events.run_until(two.events.now() + Picoseconds{1'000'000});
+      two.peer->session().take_output(output);
+      one.peer->session().receive(output.bytes());
+    }
+  };
+  run();
+  ASSERT_EQ(one.network.uplinks()->peers(), 1U);
+  one.send(Server::mac(1, 0), Server::mac(2, 1), 0);  // plane 0
+  one.send(Server::mac(1, 0), 0xffff'ffff'ffff, 1);   // plane 1
+  run();
+  // Nobody has learned where that address is: the switch floods, and its owner sorts it out.
+  EXPECT_EQ(two.host[0].arrivals.size(), 2U);
+  EXPECT_EQ(two.host[1].arrivals.size(), 2U);
+  EXPECT_EQ(one.host[1].arrivals.size(), 2U);
+  EXPECT_EQ(one.host[0].arrivals.size(), 0U);
+  two.send(Server::mac(2, 0), Server::mac(1, 0), 0);
+  run();
+  EXPECT_EQ(one.host[0].arrivals.size(), 1U);
+  EXPECT_EQ(one.host[1].arrivals.size(), 2U);  // plane 0 has learned where it is
+  two.send(Server::mac(2, 0), Server::mac(1, 5), 0);
+  run();
+  EXPECT_EQ(one.network.uplinks()->total().unknown_destination, 1U);
+  EXPECT_EQ(one.network.pool().outstanding() + two.network.pool().outstanding(), 0U);
+}
+
 }  // namespace
 }  // namespace orrery::models::network_test

@@ -1,5 +1,6 @@
 #include "systemc_models/rnic/mlx5/mlx5_rnic.h"
 
+#include "firmware/interface/contexts.h"
 #include "systemc_models/device_identity.h"
 
 namespace orrery::rnic {
@@ -38,6 +39,14 @@ void give_identity(ManagementSettings& settings, unsigned server, unsigned index
   constexpr unsigned unicast_lids = 0xbf00;
   settings.lid = 1 + (server * 64 + index) * max_functions % unicast_lids;
   settings.board = index;
+}
+
+WireAddresses wire_addresses(const ManagementSettings& settings) {
+  const std::uint64_t more = settings.functions - 1;
+  if (settings.port_type == reg::PortType::ethernet) {
+    return {settings.mac, settings.mac + more};
+  }
+  return {lid_mac(settings.lid), lid_mac(settings.lid + static_cast<std::uint32_t>(more))};
 }
 
 }  // namespace orrery::rnic

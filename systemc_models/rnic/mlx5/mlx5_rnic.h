@@ -68,6 +68,15 @@ class Mlx5Rnic final : public pcie::DeviceModel {
 };
 
 // GUIDs, MAC addresses and LIDs of RNIC `index` of server `server`, all locally administered and distinct.
+// Distinct for servers 0 … 255 (Ethernet) or 0 … 10, 11 with 60 RNICs (InfiniBand: LIDs run out) of at most 64 RNICs.
 void give_identity(ManagementSettings& settings, unsigned server, unsigned index);
+
+// MAC addresses that functions of such an RNIC have on the wire out of reset, first and last; on an InfiniBand port
+// those that stand for their LIDs.
+struct WireAddresses {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+};
+[[nodiscard]] WireAddresses wire_addresses(const ManagementSettings& settings);
 
 }  // namespace orrery::rnic
