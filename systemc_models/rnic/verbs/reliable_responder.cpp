@@ -84,6 +84,21 @@ void ReliableResponder::on_request(const fabric::Packet& packet, const fabric::P
     arrival.packets = std::max<std::uint32_t>(
         1, static_cast<std::uint32_t>((std::uint64_t{h.reth.length} + qp_.context.mtu - 1) / qp_.context.mtu));
   }
+  if (const std::uint32_t known = known_responses(arrival); known != 0 && known < arrival.packets) {
+    // An earlier request asked for the first of these responses only. What is new must be taken in as new: the peer
+    // needn't ask for it again, and all that follows waits for it.
+    fabric::DataArrival first = arrival;
+    first.packets = known;
+    ++qp_.queue_counters().duplicate_requests;
+    on_duplicate(packet, content, first);
+    arrival.psn = arrival.psn + known;
+    arrival.packets -= known;
+    if (!flushing() && receiver_->check(arrival.psn, arrival.packets) == fabric::Arrival::fresh &&
+        (!failure_.set || fabric::before(arrival.psn, failure_.psn))) {
+      on_fresh(packet, content, arrival, known);
+    }
+    return;
+  }
   switch (receiver_->check(arrival.psn, arrival.packets)) {
     case fabric::Arrival::outside:
       return;
@@ -104,8 +119,22 @@ void ReliableResponder::on_request(const fabric::Packet& packet, const fabric::P
   on_fresh(packet, content, arrival);
 }
 
+// How many of a READ's responses, from its first one on, have been asked for before.
+std::uint32_t ReliableResponder::known_responses(const fabric::DataArrival& arrival) const {
+  if (arrival.packets == 1) {
+    return 0;
+  }
+  const std::int32_t behind = fabric::distance(arrival.psn, receiver_->expected());
+  std::uint32_t known = behind > 0 ? std::min(arrival.packets, static_cast<std::uint32_t>(behind)) : 0U;
+  while (known < arrival.packets && receiver_->has_arrived(arrival.psn + known)) {
+    ++known;
+  }
+  return known;
+}
+
+// `skipped`: of a READ, the responses before arrival.psn.
 void ReliableResponder::on_fresh(const fabric::Packet& packet, const fabric::PacketContent& content,
-                                 const fabric::DataArrival& arrival) {
+                                 const fabric::DataArrival& arrival, std::uint32_t skipped) {
   const fabric::RoceHeaders& h = content.roce;
   const fabric::OpcodeLayout& layout = fabric::layout_of(h.bth.opcode);
   const RoceOperation op = fabric::operation_of(h.bth.opcode);
@@ -134,9 +163,10 @@ void ReliableResponder::on_fresh(const fabric::Packet& packet, const fabric::Pac
     action.psn = arrival.psn;
     action.packets = arrival.packets;
     action.entropy = packet.entropy;
-    action.address = read ? h.reth.address : h.atomic.address;
+    const std::uint64_t skipped_bytes = std::uint64_t{skipped} * mtu;
+    action.address = read ? h.reth.address + skipped_bytes : h.atomic.address;
     action.rkey = read ? h.reth.rkey : h.atomic.rkey;
-    action.bytes = h.reth.length;
+    action.bytes = static_cast<std::uint32_t>(h.reth.length - skipped_bytes);
     action.compares = op == RoceOperation::compare_swap;
     action.swap_add = h.atomic.swap_or_add;
     action.compare = h.atomic.compare;

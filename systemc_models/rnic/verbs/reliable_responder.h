@@ -101,7 +101,9 @@ class ReliableResponder final : public Responder, public Sendable, private fabri
   void release_receives(bool completes) override;
   void receive_ready() override;
   void on_dma(std::uint64_t cookie, bool ok) override;
-  void on_fresh(const fabric::Packet& packet, const fabric::PacketContent& content, const fabric::DataArrival& arrival);
+  void on_fresh(const fabric::Packet& packet, const fabric::PacketContent& content, const fabric::DataArrival& arrival,
+                std::uint32_t skipped = 0);
+  [[nodiscard]] std::uint32_t known_responses(const fabric::DataArrival& arrival) const;
   bool place_send(const fabric::Packet& packet, const fabric::PacketContent& content,
                   const fabric::DataArrival& arrival, std::uint32_t receive);
   bool place_write(const fabric::Packet& packet, const fabric::PacketContent& content,

@@ -75,7 +75,8 @@ void ReliableResponder::on_duplicate(const fabric::Packet& packet, const fabric:
     response.psn = arrival.psn;
     response.address = h.reth.address;
     response.rkey = h.reth.rkey;
-    response.length = h.reth.length;
+    response.length = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(h.reth.length, std::uint64_t{arrival.packets} * qp_.context.mtu));
     response.packets = arrival.packets;
     response.entropy = packet.entropy;
     respond(response);

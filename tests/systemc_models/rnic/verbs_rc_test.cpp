@@ -216,6 +216,32 @@ TEST_F(RcTest, SurvivesABadWire) {
   expect_none(b, cb);
 }
 
+// Repeated requests ask for more or fewer responses than the one that was lost: the responder must take in as new
+// what is new in them, or it waits for ever for what nobody will ask for again.
+TEST_F(RcTest, ReadsSurviveAVeryBadWire) {
+  for (unsigned seed = 1; seed <= 4; ++seed) {
+    std::mt19937_64 random{seed};
+    for (Node* node : {&a, &b}) {
+      node->wire.fate = [&random](fabric::Packet&) { return random() % 100 < 20 ? 0U : 1U; };
+      node->wire.delay = 1'000'000_ps;
+      node->wire.jitter = 3'000'000;
+    }
+    for (unsigned batch = 0; batch < 6; ++batch) {
+      fill(b, mb, 960'000, 100 * batch + seed);
+      for (unsigned round = 0; round < 16; ++round) {
+        a.put(qa, read(round * 60'000ULL, round * 60'000ULL, 60'000));
+      }
+      a.ring(qa);
+      run();
+      for (unsigned round = 0; round < 16; ++round) {
+        const Cqe cqe = expect(a, ca);
+        ASSERT_EQ(cqe.opcode, cqe::request) << "seed " << seed << ", READ " << round << ", syndrome " << cqe.syndrome;
+      }
+      ASSERT_TRUE(same(a, ma, b, mb, 960'000)) << seed;
+    }
+  }
+}
+
 TEST_F(RcTest, LongReadTakesSeveralRequests) {
   a.post(qa, read(0, 0, 900'000));
   run();
