@@ -324,6 +324,40 @@ Result modify_queue(Firmware& fw, Function& function, Table& table, ContextKind 
   return result;
 }
 
+// As the driver would have written it, and the state that the hardware has put it in.
+template <class Table>
+Result query_queue(Firmware& fw, const Function& function, Table& table, ContextKind kind) {
+  const EthernetQueue* queue = table.find(function.number, fw.handle());
+  if (queue == nullptr) {
+    return failed(Status::bad_resource, Syndrome::handle);
+  }
+  rnic::FrameQueueContext context;
+  if (const ContextStatus status = fw.read_context(kind, fw.handle(), &context, sizeof context);
+      status != ContextStatus::ok) {
+    return from_hardware(status);
+  }
+  const View c = fw.output().at(context_at);
+  c.set(queuec::reserved_key, (context.flags & rnic::frame_queue_reserved_key) != 0 ? 1 : 0);
+  c.set(queuec::state, static_cast<std::uint32_t>(context.state));
+  c.set(queuec::user_index, context.user_index);
+  c.set(queuec::cqn, queue->cqn);
+  if (kind == ContextKind::send_queue) {
+    c.set(queuec::tis_count, queue->tis != 0 ? 1 : 0);
+    c.set(queuec::tis, queue->tis);
+  } else {
+    c.set(queuec::counter_set, queue->counter_set);
+  }
+  const View q = fw.output().at(work_queue_at);
+  q.set(wq::type, wq::type_cyclic);
+  q.set(wq::pd, queue->pd);
+  q.set(wq::uar_page, queue->uar);
+  q.set(wq::doorbell, context.doorbell_record);
+  q.set(wq::log_stride, context.log_stride);
+  q.set(wq::log_page_size, context.buffer.page_shift - 12);
+  q.set(wq::log_size, context.log_entries);
+  return {};
+}
+
 template <class Table>
 Result finish_destroy_queue(Firmware& fw, Table& table, ContextKind kind) {
   const std::uint32_t number = fw.remembered();
@@ -358,6 +392,12 @@ Result create_rq(Firmware& fw, Function& function) {
 }
 Result modify_rq(Firmware& fw, Function& function) {
   return modify_queue(fw, function, fw.rqs, ContextKind::receive_queue);
+}
+Result query_rq(Firmware& fw, Function& function) {
+  return query_queue(fw, function, fw.rqs, ContextKind::receive_queue);
+}
+Result query_sq(Firmware& fw, Function& function) {
+  return query_queue(fw, function, fw.sqs, ContextKind::send_queue);
 }
 Result destroy_rq(Firmware& fw, Function& function) {
   return destroy_queue(fw, function, fw.rqs, ContextKind::receive_queue);

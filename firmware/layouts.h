@@ -152,6 +152,7 @@ inline constexpr Field mac_low{"rmac_31_0", 0x28, 31, 0};
 
 namespace wq {  // of RMP, RQ and SQ
 inline constexpr Field type{"wq_type", 0x00, 31, 28};
+inline constexpr std::uint32_t type_cyclic = 1;
 inline constexpr Field page_offset{"page_offset", 0x04, 20, 16};
 inline constexpr Field limit{"lwm", 0x04, 15, 0};
 inline constexpr Field pd{"pd", 0x08, 23, 0};

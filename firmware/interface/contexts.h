@@ -359,7 +359,8 @@ struct FaultRecord {
   std::uint32_t reserved = 0;
 };
 
-static_assert(sizeof(MacContext) == 8 && sizeof(QueueBuffer) == 16 && sizeof(FunctionContext) == 56 && sizeof(AddressContext) == 32);
+static_assert(sizeof(MacContext) == 8 && sizeof(QueueBuffer) == 16 && sizeof(FunctionContext) == 56 &&
+              sizeof(AddressContext) == 32);
 static_assert(sizeof(PathContext) == 48 && sizeof(QpContext) == 200 && sizeof(CqContext) == 64);
 static_assert(sizeof(EqContext) == 40 && sizeof(SrqContext) == 64 && sizeof(MkeyContext) == 64);
 static_assert(sizeof(FaultRecord) == 48 && sizeof(FrameQueueContext) == 64 && sizeof(FrameCounters) == 200);

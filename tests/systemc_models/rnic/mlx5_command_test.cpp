@@ -608,6 +608,44 @@ TEST_F(Mlx5Ethernet, PortIsTakenDownAndUp) {
   EXPECT_EQ(access(0x5006, false, 16, {0x0001'0300, 0x8000'0000}).status, number(Status::bad_parameter));
 }
 
+TEST_F(Mlx5Ethernet, QueuesAreQueried) {
+  driver.bring_up();
+  driver.create_command_eq();
+  const std::uint32_t cqn = driver.create_cq(driver.create_eq(0, 6, 1).handle()).handle();
+  const std::uint32_t pd = driver.run(0x800).handle();
+  const std::uint64_t record = driver.page();
+  for (const bool send : {true, false}) {
+    Words create(0x118);
+    create.set(0, (send ? 0x904U : 0x908U) << 16).set(0x24, 77).set(0x28, cqn);
+    create.put(0x50, layout::wq::log_stride, 6).put(0x50, layout::wq::log_size, 4).put(0x50, layout::wq::pd, pd);
+    create.put(0x50, layout::wq::uar_page, driver.uar);
+    create.set64(0x50 + layout::wq::doorbell.offset, record).set64(0x110, driver.pages(1));
+    const Reply made = driver.run(create, 16);
+    ASSERT_TRUE(made.ok()) << made.syndrome;
+    const auto query = [&](std::uint32_t handle) {
+      Words in(16);
+      in.set(0, (send ? 0x907U : 0x90bU) << 16).set(8, handle);
+      return driver.run(in, 0x110);
+    };
+    Reply reply = query(made.handle());
+    ASSERT_TRUE(reply.ok());
+    EXPECT_EQ(reply.output[0x20] >> 20 & 0xfU, 0U);  // reset
+    EXPECT_EQ(reply.output[0x24], 77U);
+    EXPECT_EQ(reply.output[0x28], cqn);
+    EXPECT_EQ(reply.output.get(0x50, layout::wq::type), 1U);
+    EXPECT_EQ(reply.output.get(0x50, layout::wq::log_stride), 6U);
+    EXPECT_EQ(reply.output.get(0x50, layout::wq::log_size), 4U);
+    EXPECT_EQ(reply.output.get(0x50, layout::wq::pd), pd);
+    EXPECT_EQ(reply.output.get(0x50, layout::wq::uar_page), send ? driver.uar : 0U);
+    EXPECT_EQ(reply.output[0x50 + layout::wq::doorbell.offset + 4], static_cast<std::uint32_t>(record));
+    Words modify(0x110);
+    modify.set(0, (send ? 0x905U : 0x909U) << 16).set(8, made.handle()).set(0x20, 1U << 20);
+    ASSERT_TRUE(driver.run(modify, 16).ok());
+    EXPECT_EQ(query(made.handle()).output[0x20] >> 20 & 0xfU, 1U);  // ready
+    EXPECT_EQ(query(made.handle() + 1).status, number(Status::bad_resource));
+  }
+}
+
 TEST_F(Mlx5Ethernet, UnicastAddressList) {
   driver.bring_up();
   const auto give = [&](std::uint32_t type, const std::vector<std::uint64_t>& list) {
