@@ -208,7 +208,7 @@ void FirmwareControl::wait_for_client() {
                          if (error || !*alive) {
                            return;
                          }
-                         bridge::FileDescriptor socket(::accept4(listening_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+                         FileDescriptor socket(::accept4(listening_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
                          if (socket && clients_.size() < most_clients) {
                            welcome(std::move(socket));
                          }
@@ -216,7 +216,7 @@ void FirmwareControl::wait_for_client() {
                        });
 }
 
-void FirmwareControl::welcome(bridge::FileDescriptor socket) {
+void FirmwareControl::welcome(FileDescriptor socket) {
   clients_.emplace_back();
   const auto client = std::prev(clients_.end());
   bridge::JsonLineStream::Options options;

@@ -17,7 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "qemu_bridge/launcher/json_line_stream.h"
-#include "qemu_bridge/socket_path.h"
+#include "common/listening_socket.h"
 #include "systemc_models/rnic/management_block.h"
 
 namespace orrery::cli {
@@ -76,12 +76,12 @@ class FirmwareControl {
   };
 
   void wait_for_client();
-  void welcome(bridge::FileDescriptor socket);
+  void welcome(FileDescriptor socket);
   void publish(const std::string& rnic, const rnic::CommandRecord& record);
 
   boost::asio::io_context& io_;
   FirmwareRequests requests_;
-  bridge::ListeningSocket listening_;
+  ListeningSocket listening_;
   boost::asio::posix::stream_descriptor acceptor_;
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::list<Client> clients_;

@@ -11,7 +11,7 @@
 #include "common/text.h"
 #include "qemu_bridge/launcher/json_line_stream.h"
 #include "qemu_bridge/launcher/run_directory.h"
-#include "qemu_bridge/socket_path.h"
+#include "common/listening_socket.h"
 
 namespace orrery::cli {
 
@@ -90,7 +90,7 @@ files::path find_firmware_control(const std::string& server) {
   std::vector<std::string> runs;
   for (const files::directory_entry& entry : files::directory_iterator(base, ignored)) {
     // A dead run's folder may still be there; nobody listens at its socket.
-    if (files::exists(control_in(entry.path()), ignored) && bridge::connect_to_socket(control_in(entry.path()))) {
+    if (files::exists(control_in(entry.path()), ignored) && connect_to_socket(control_in(entry.path()))) {
       runs.push_back(entry.path().filename().string());
     }
   }

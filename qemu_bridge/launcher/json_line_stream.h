@@ -13,7 +13,7 @@
 #include <boost/asio/io_context.hpp>
 #include <nlohmann/json.hpp>
 
-#include "qemu_bridge/file_descriptor.h"
+#include "common/file_descriptor.h"
 
 namespace orrery::bridge {
 
