@@ -93,7 +93,9 @@ int main(int argc, char* argv[]) {
   std::filesystem::create_directory(directory / "guest0");
   std::filesystem::permissions(directory / "guest0", std::filesystem::perms::owner_all);
   {
-    orrery::cli::ServerHost host({}, {directory, false});
+    orrery::models::ServerConfig config;
+    config.rnic.personality = orrery::models::RnicPersonality::self_test;
+    orrery::cli::ServerHost host(config, {directory, false});
     SilentObserver observer;
     boost::asio::io_context io;
     orrery::bridge::RelayEndpoint relay(io, {directory / "relay.sock", host.socket("rnic1")}, observer);

@@ -182,6 +182,7 @@ int main(int argc, char* argv[]) {
   const RoundTrips floor = options.reads > 0 ? socket_floor(options) : RoundTrips{};
   const auto begin = Clock::now();
   orrery::models::ServerConfig config;
+  config.rnic.personality = orrery::models::RnicPersonality::self_test;
   config.time_mode = options.timed ? orrery::models::TimeMode::timed : orrery::models::TimeMode::functional;
   {
     orrery::cli::ServerHost host(config, {directory, options.poll});

@@ -27,10 +27,13 @@ const nlohmann::json* list_of(const nlohmann::json& object, const char* key) {
   return at != object.end() && at->is_array() ? &*at : nullptr;
 }
 
-std::string serial_text(const models::Topology::Endpoint& endpoint) {
-  const std::uint64_t kind =
-      endpoint.kind == models::EndpointKind::gpu ? ORRERY_SERIAL_KIND_GPU : ORRERY_SERIAL_KIND_RNIC;
-  return fmt::format("{:016x}", orrery_serial(kind, 0, endpoint.ordinal));
+std::string serial_text(const models::Topology::Endpoint& endpoint, const models::ServerConfig& config) {
+  if (endpoint.kind == models::EndpointKind::gpu) {
+    return fmt::format("{:016x}", orrery_serial(ORRERY_SERIAL_KIND_GPU, 0, endpoint.ordinal));
+  }
+  const bool mlx5 = config.rnic.personality == models::RnicPersonality::mlx5;
+  return fmt::format("{:016x}", orrery_serial(ORRERY_SERIAL_KIND_RNIC, mlx5 ? config.server_index : 0,
+                                              mlx5 ? endpoint.ordinal << 8 : endpoint.ordinal));
 }
 
 // BDFs of the ports above a function, from the root port down.
@@ -87,7 +90,7 @@ std::vector<Check> check_topology(const std::vector<nlohmann::json>& results, co
         std::find(guest.devices.begin(), guest.devices.end(), endpoint.name) == guest.devices.end()) {
       continue;
     }
-    const std::string serial = serial_text(endpoint);
+    const std::string serial = serial_text(endpoint, config);
     const nlohmann::json* found = nullptr;
     unsigned times = 0;
     for (const nlohmann::json& result : results) {

@@ -13,6 +13,10 @@
 #define ORRERY_PCI_DEVICE_GPU 0x0e10u
 #define ORRERY_PCI_DEVICE_RNIC 0x0e20u
 #define ORRERY_PCI_DEVICE_MANAGEMENT 0x0e21u /* an RNIC's management registers, as its firmware's processor sees them */
+/* rnic.personality = "mlx5": what the stock drivers bind to */
+#define ORRERY_MLX5_VENDOR 0x15b3u
+#define ORRERY_MLX5_DEVICE_VF 0x101eu
+#define ORRERY_MLX5_DEVICE_PF 0x101du
 #define ORRERY_PCI_CLASS_GPU 0x030200u  /* 3D controller */
 #define ORRERY_PCI_CLASS_RNIC 0x020000u /* Ethernet controller */
 
@@ -21,7 +25,8 @@
  *   55:40  0x4f52
  *   39:32  kind: 1 GPU, 2 RNIC
  *   31:16  server number of the platform
- *   15:0   index of the device within its kind, as the configuration names it (gpu3, rnic0)
+ *   15:0   index of the device within its kind, as the configuration names it (gpu3, rnic0); of an RNIC with the
+ *          mlx5 personality index << 8, the low byte being its function's number
  */
 #define ORRERY_SERIAL_PREFIX UINT64_C(0x024f52)
 #define ORRERY_SERIAL_KIND_GPU 1u

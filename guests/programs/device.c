@@ -81,7 +81,11 @@ static bool sysfs_open(struct machine* machine) {
 
 bool machine_open(struct machine* machine) {
   static struct pci_function functions[PCI_MAX_FUNCTIONS];
-  machine->count = pci_scan(functions, PCI_MAX_FUNCTIONS);
+  const int found = pci_scan(functions, PCI_MAX_FUNCTIONS);
+  machine->count = found;
+  for (int i = 0; i < found; ++i) {
+    machine->count -= functions[i].kind == KIND_RNIC_MLX5; /* in use by the kernel */
+  }
   if (machine->count <= 0) {
     if (machine->count == 0) {
       fprintf(stderr, "orrery-guest-demo: no Orrery function on this machine's PCI bus\n");
@@ -103,8 +107,12 @@ bool machine_open(struct machine* machine) {
   }
   machine->container = -1;
   machine->next_iova = FIRST_IOVA;
-  for (int i = 0; i < machine->count; ++i) {
-    struct device* device = &machine->devices[i];
+  int next = 0;
+  for (int i = 0; i < found; ++i) {
+    if (functions[i].kind == KIND_RNIC_MLX5) {
+      continue;
+    }
+    struct device* device = &machine->devices[next++];
     memset(device, 0, sizeof(*device));
     device->pci = functions[i];
     device->fd = -1;

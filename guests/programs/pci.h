@@ -14,7 +14,8 @@
 #define PCI_MAX_PARENTS 8
 #define PCI_MAX_FUNCTIONS 64
 
-enum pci_kind { KIND_GPU, KIND_RNIC, KIND_CRC32C, KIND_VERILOG_DMA };
+/* KIND_RNIC has the self-test registers; KIND_RNIC_MLX5 belongs to the kernel's own driver, and is only looked at. */
+enum pci_kind { KIND_GPU, KIND_RNIC, KIND_RNIC_MLX5, KIND_CRC32C, KIND_VERILOG_DMA };
 
 struct pci_bar {
   uint64_t address; /* bus address, which on this architecture is also the CPU's */

@@ -92,8 +92,8 @@ static void report_function(const struct pci_function* function) {
       strncat(above, function->parents[i] + 5, sizeof(above) - strlen(above) - 1);
     }
     report(&json, PASS, "%s%u below %s [%s], NUMA node %d, IOMMU group %d", function->kind == KIND_GPU ? "gpu" : "rnic",
-           (unsigned)(function->serial & 0xffff), function->root_bus, above, function->numa_node,
-           function->iommu_group);
+           (unsigned)(function->serial & 0xffff) >> (function->kind == KIND_RNIC_MLX5 ? 8 : 0), function->root_bus,
+           above, function->numa_node, function->iommu_group);
   }
 }
 
@@ -106,7 +106,7 @@ void test_topology(void) {
   }
   for (int i = 0; i < count; ++i) {
     /* A plug-in model needn't have what these are recognised by. */
-    if (functions[i].kind == KIND_GPU || functions[i].kind == KIND_RNIC) {
+    if (functions[i].kind == KIND_GPU || functions[i].kind == KIND_RNIC || functions[i].kind == KIND_RNIC_MLX5) {
       report_function(&functions[i]);
     }
   }

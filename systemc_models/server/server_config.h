@@ -97,7 +97,7 @@ struct GpusConfig {
 
 struct RnicsConfig {
   Picoseconds register_access = {40'000};
-  RnicPersonality personality = RnicPersonality::self_test;
+  RnicPersonality personality = RnicPersonality::mlx5;
   // Of the mlx5 personality.
   RnicPortType port_type = RnicPortType::infiniband;
   RnicFunctionId function_id = RnicFunctionId::vf;

@@ -4,6 +4,9 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
+# RNICs that no driver in the guest is bound to.
+server=(--set rnic.personality=self-test)
+
 in_guest() { "$ORRERY" exec guest0 -- "$@"; }
 # Address, vendor and device ID, and the base address registers of each endpoint, from configuration space.
 # shellcheck disable=SC2016  # expanded in the guest
@@ -16,8 +19,8 @@ endpoints() {
 boot_id() { in_guest cat /proc/sys/kernel/random/boot_id; }
 guest_log_has() { in_guest grep -q "$1" /tmp/outage.log; }
 
-start_server "$WORK/s" "$WORK/server.log"
-start_boot "$WORK/boot.log" --server "$WORK/s" --keep-guest --json
+start_server "$WORK/s" "$WORK/server.log" "${server[@]}"
+start_boot "$WORK/boot.log" --server "$WORK/s" "${server[@]}" --keep-guest --json
 until_true 180 "the guest" in_guest true
 endpoints >"$WORK/before.txt"
 [ "$(grep -cE ' 0e[12]01234 ' "$WORK/before.txt")" -eq 12 ] || fail "not 12 endpoints at first"
@@ -31,7 +34,7 @@ until_true 60 "all ones" guest_log_has '^outage during: pass, 12 devices'
 endpoints >"$WORK/during.txt"
 [ "$(grep -c ' ffffffff ' "$WORK/during.txt")" -eq 12 ] || fail "configuration space is not all ones"
 
-start_server "$WORK/s" "$WORK/server2.log"
+start_server "$WORK/s" "$WORK/server2.log" "${server[@]}"
 until_true 20 "the server's return" has "$WORK/boot.log" 'is back; 12 devices'
 until_true 120 "the devices' return" guest_log_has '^summary'
 in_guest cat /tmp/outage.log >"$WORK/outage.log"
@@ -45,7 +48,7 @@ cmp "$WORK/before.txt" "$WORK/after.txt" || fail "IDs or base addresses changed"
 # Once more, without anybody at the devices; then a driver sets them up from scratch.
 kill -KILL "$SERVER"
 until_true 20 "the second loss to be noticed" has "$WORK/boot.log" 'has gone' 2
-start_server "$WORK/s" "$WORK/server3.log"
+start_server "$WORK/s" "$WORK/server3.log" "${server[@]}"
 until_true 20 "the server's second return" has "$WORK/boot.log" 'is back; 12 devices' 2
 in_guest /usr/bin/orrery-guest-demo --size 64K topology interrupt >"$WORK/demo.log" 2>&1 ||
     fail "the devices don't work on the third server"

@@ -22,6 +22,7 @@ inline ServerConfig small_server(TimeMode mode = TimeMode::functional) {
   ServerConfig config;
   config.time_mode = mode;
   config.gpu.memory_mib = 16;
+  config.rnic.personality = RnicPersonality::self_test;  // which has no driver but the tests
   config.gpu.bar_mib = 8;
   config.memory.size_gib = 1;
   return config;
