@@ -15,6 +15,8 @@
 
 #include "cli/commands.h"
 #include "cli/config_options.h"
+#include "cli/demo_guests.h"
+#include "cli/demo_rdma.h"
 #include "cli/guest_report.h"
 #include "cli/guest_run.h"
 #include "cli/output.h"
@@ -22,7 +24,6 @@
 #include "cli/stop_watch.h"
 #include "common/error.h"
 #include "common/text.h"
-#include "qemu_bridge/launcher/guest_agent.h"
 #include "qemu_bridge/launcher/guest_console.h"
 
 namespace orrery::cli {
@@ -41,10 +42,6 @@ struct DemoCommandOptions {
 // ACS Control values (facts of the kernel's defaults): everything off, and what Linux sets.
 constexpr std::uint16_t acs_direct = 0x00;
 constexpr std::uint16_t acs_redirect = 0x1d;
-
-constexpr std::chrono::milliseconds boot_limit{240'000};
-constexpr std::chrono::milliseconds command_limit{400'000};
-constexpr std::chrono::milliseconds end_limit{30'000};
 
 std::uint64_t number(const nlohmann::json& object, const char* key) {
   const auto at = object.find(key);
@@ -75,12 +72,13 @@ class Demo {
     models::ServerConfig config = load(options_.config).config;
     config.time_mode = models::TimeMode::timed;
     const models::Topology topology = models::Topology::from(config);
-    models::GuestConfig guest = models::guests_of(config, topology).front();
+    config.guests = demo_guests(config, topology);
+    const models::GuestConfig& guest = config.guests.front();
     step("Emulated server: {}, {}, {}, {}; simulated time in picoseconds", counted(topology.sockets.size(), "socket"),
          counted(topology.switches.size(), "switch"), counted(count(topology, models::EndpointKind::rnic), "RNIC"),
          counted(count(topology, models::EndpointKind::gpu), "GPU"));
     const bridge::RunDirectory run;
-    for (const models::GuestConfig& each : models::guests_of(config, topology)) {
+    for (const models::GuestConfig& each : config.guests) {
       std::filesystem::create_directory(run.path() / each.name);
       std::filesystem::permissions(run.path() / each.name, std::filesystem::perms::owner_all);
     }
@@ -88,25 +86,44 @@ class Demo {
     host_ = &host;
     const StopWatch stop_watch(host.io(), stop_signals, [this] { interrupted_ = true; });
 
-    GuestRun the_guest(host.io(), run,
-                       prepare_guest(run, topology, config, guest, options_.guest,
-                                     [&](const std::string& endpoint) { return host.socket(endpoint).string(); }));
-    guest_ = &the_guest;
-    step("Booting an unmodified Debian guest on stock QEMU ({})",
-         the_guest.guest().accelerator_note.empty() ? "KVM" : the_guest.guest().accelerator_note);
-    wait_for_guest();
+    DemoGuests guests(host, interrupted_);
+    guests_ = &guests;
+    // RDMA takes two guests, each with an RNIC that its mlx5 driver uses.
+    const std::vector<std::string> responders = rnics_of(topology, guest);
+    const std::vector<std::string> requesters =
+        config.guests.size() > 1 ? rnics_of(topology, config.guests[1]) : std::vector<std::string>{};
+    // With one RNIC in the second guest it is known which one the programs use.
+    const bool rdma =
+        config.rnic.personality == models::RnicPersonality::mlx5 && requesters.size() == 1 && !responders.empty();
+    for (unsigned i = 0; i < (rdma ? 2U : 1U); ++i) {
+      GuestOptions options = options_.guest;
+      if (rdma) {
+        const std::vector<std::string> network = demo_network_arguments(run, i);
+        options.qemu_arguments.insert(options.qemu_arguments.end(), network.begin(), network.end());
+      }
+      guests.start(run, prepare_guest(run, topology, config, config.guests[i], options,
+                                      [&](const std::string& endpoint) { return host.socket(endpoint).string(); }));
+    }
+    const std::string& note = guests[0].guest().accelerator_note;
+    step("Booting {} on stock QEMU ({})", rdma ? "two unmodified Debian guests" : "an unmodified Debian guest",
+         note.empty() ? "KVM" : note);
+    guests.wait_until_up();
     const double boot_seconds = seconds();
-    step("The guest is up: {}", first_line(exec({"uname", "-r"})));
+    step("Up: {}", first_line(exec({"uname", "-r"})));
 
     agent_results(topology, config, guest);
+    std::optional<DemoRdma> rdma_part;
+    if (rdma) {
+      check_second_guest(topology, config, config.guests[1]);
+      rdma_part.emplace(host, guests, requesters.front(), responders);
+      rdma_part->run([this](const std::string& what) { step("{}", what); });
+      checks_.insert(checks_.end(), rdma_part->checks().begin(), rdma_part->checks().end());
+    }
     host.platform().settle();
 
-    step("Shutting the guest down");
-    the_guest.qemu().stop(std::chrono::milliseconds(0));
-    if (!host.run_until([&] { return the_guest.end().has_value(); }, end_limit)) {
-      throw Error("the guest did not end");
-    }
-    print_tables();
+    step("Shutting down");
+    guests.stop();
+    print_tables(rdma_part ? &*rdma_part : nullptr);
     const Picoseconds simulated = host.platform().now();
     host.close();
     const std::uint64_t hash = host.trace()->hash();
@@ -120,6 +137,9 @@ class Demo {
                          {"tlps_on_links", tlps},
                          {"wall_seconds", seconds()},
                          {"boot_seconds", boot_seconds}};
+      if (rdma_part) {
+        all["rdma"] = rdma_part->json();
+      }
       for (const Check& check : checks_) {
         all["checks"].push_back({{"passed", check.passed}, {"kind", check.kind}, {"what", check.what}});
       }
@@ -150,44 +170,25 @@ class Demo {
 
   static std::string first_line(const std::string& output) { return output.substr(0, output.find('\n')); }
 
-  // Runs the server until `done`; an end of the guest or Ctrl-C on the way is an error.
-  void run_until(const std::function<bool()>& done, std::chrono::milliseconds limit, const std::string& what) {
-    const bool in_time = host_->run_until([&] { return done() || interrupted_ || guest_->end().has_value(); }, limit);
-    if (done()) {
-      return;
+  std::string exec(std::vector<std::string> command) { return guests_->exec(0, std::move(command)); }
+
+  static std::vector<std::string> rnics_of(const models::Topology& topology, const models::GuestConfig& guest) {
+    std::vector<std::string> names;
+    for (const models::Topology::Endpoint& endpoint : topology.endpoints) {
+      if (endpoint.kind == models::EndpointKind::rnic &&
+          std::find(guest.devices.begin(), guest.devices.end(), endpoint.name) != guest.devices.end()) {
+        names.push_back(endpoint.name);
+      }
     }
-    if (interrupted_) {
-      throw Error("interrupted");
-    }
-    if (guest_->end()) {
-      throw Error(guest_->end()->sentence, guest_->qemu().console().excerpt());
-    }
-    if (!in_time) {
-      throw Error(fmt::format("{}: not done after {} s", what, limit.count() / 1000),
-                  guest_->qemu().console().excerpt());
-    }
+    return names;
   }
 
-  void wait_for_guest() {
-    std::optional<bridge::ConsoleResult> found;
-    guest_->qemu().console().wait_for({bridge::guest_ready_marker}, boot_limit,
-                                      [&](const bridge::ConsoleResult& result) { found = result; });
-    run_until([&] { return found.has_value(); }, boot_limit + std::chrono::seconds(1), "the guest's boot");
-    if (found->kind != bridge::ConsoleResult::Kind::marker) {
-      throw Error("the guest did not boot: " + found->text, guest_->qemu().console().excerpt());
+  void check_second_guest(const models::Topology& topology, const models::ServerConfig& config,
+                          const models::GuestConfig& guest) {
+    const auto results = guest_results(guests_->exec(1, {"/usr/bin/orrery-guest-demo", "topology"}));
+    for (const Check& check : check_topology(results, topology, config, guest)) {
+      checks_.push_back(check);
     }
-    agent_ = std::make_unique<bridge::GuestAgent>(host_->io(), guest_->guest().paths.agent_socket);
-  }
-
-  std::string exec(std::vector<std::string> command) {
-    const std::string what = command.front();
-    std::optional<bridge::GuestExecResult> result;
-    agent_->exec(std::move(command), {}, command_limit, [&](const bridge::GuestExecResult& r) { result = r; });
-    run_until([&] { return result.has_value(); }, command_limit + std::chrono::seconds(10), what);
-    if (!result->failure.empty()) {
-      throw Error(what + " in the guest: " + result->failure, result->remedy);
-    }
-    return result->output + result->errors;
   }
 
   void keep(const std::vector<nlohmann::json>& results, const char* phase) {
@@ -239,7 +240,7 @@ class Demo {
     const auto first = guest_results(exec({program, "--size", options_.size, "all"}));
     keep(first, "direct");
     if (first.empty()) {
-      throw Error("orrery-guest-demo reported nothing", guest_->qemu().console().excerpt());
+      throw Error("orrery-guest-demo reported nothing", (*guests_)[0].qemu().console().excerpt());
     }
     for (const Check& check : check_topology(first, topology, config, guest)) {
       checks_.push_back(check);
@@ -343,12 +344,16 @@ class Demo {
     }
   }
 
-  void print_tables() {
+  // `rdma`: null if there was none.
+  void print_tables(const DemoRdma* rdma) {
     if (options_.json) {
       return;
     }
     print_copies();
     print_allreduce();
+    if (rdma != nullptr) {
+      rdma->print();
+    }
     fmt::print("\nWhat guest and host verified\n");
     std::vector<std::pair<std::string, std::pair<std::size_t, std::size_t>>> groups;  // passed, all; by kind
     for (const Check& check : checks_) {
@@ -373,8 +378,7 @@ class Demo {
   const DemoCommandOptions& options_;
   Clock::time_point begin_;
   ServerHost* host_ = nullptr;
-  GuestRun* guest_ = nullptr;
-  std::unique_ptr<bridge::GuestAgent> agent_;
+  DemoGuests* guests_ = nullptr;
   bool interrupted_ = false;
   std::vector<nlohmann::json> results_;
   std::vector<Check> checks_;
@@ -385,7 +389,7 @@ class Demo {
 void add_demo_command(CLI::App& app) {
   auto options = std::make_shared<DemoCommandOptions>();
   CLI::App* command = app.add_subcommand(
-      "demo", "Boot a stock Debian guest on the emulated server and let it use and verify what it sees");
+      "demo", "Boot stock Debian guests on the emulated server and let them use and verify what they see");
   add_config_options(*command, options->config);
   add_guest_options(*command, options->guest);
   command->add_option("--size", options->size, "Bytes of each copy and of each GPU's AllReduce data (K, M)");

@@ -12,5 +12,11 @@ has "$WORK/demo.log" 'allreduce ring-f32: 8 GPUs, 262144 bytes each: sums verifi
 has "$WORK/demo.log" 'stays below the root complex with ACS off, crosses it with ACS 0x1d' 2 ||
     fail "direct and redirected copies don't differ"
 has "$WORK/demo.log" 'unmap page-under-dma: the engine stopped' || fail "unmapping under a DMA was not tested"
+has "$WORK/demo.log" 'RNICs have an active port' 2 || fail "not both guests' RNICs are up"
+for program in ibv_rc_pingpong ib_write_bw ib_read_lat; do
+    has "$WORK/demo.log" "$program: .* (from|to) the other guest|$program: .*compared" || fail "$program didn't run"
+done
+# Seven steps that make up the time from doorbell to CQE.
+has "$WORK/demo.log" '"step": "' 7 || fail "a READ's latency isn't broken down"
 has "$WORK/demo.log" 'interrupt gpu7: 32 interrupts' || fail "no interrupts of gpu7"
 pass "$(grep -ac '"passed": true' "$WORK/demo.log") checks"

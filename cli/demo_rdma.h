@@ -1,0 +1,58 @@
+// What the demonstration shows of the RNICs: two guests' stock drivers and programs move data between them.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/demo_guests.h"
+#include "cli/guest_report.h"
+#include "cli/latency_breakdown.h"
+#include "systemc_models/server/server_config.h"
+#include "systemc_models/server/topology.h"
+
+namespace orrery::cli {
+
+// Two guests of the default configuration: the second gets the last RNIC of the server, the first everything else. Both
+// get a virtio network between them, over which the programs find each other.
+std::vector<models::GuestConfig> demo_guests(const models::ServerConfig& config, const models::Topology& topology);
+std::vector<std::string> demo_network_arguments(const bridge::RunDirectory& run, unsigned guest);
+
+class DemoRdma {
+ public:
+  // Names of the second guest's RNIC, and of the first guest's: which of those is its mlx5_0, its kernel decides.
+  DemoRdma(ServerHost& host, DemoGuests& guests, std::string requester, std::vector<std::string> responders)
+      : host_(host), guests_(guests), requester_(std::move(requester)), responders_(std::move(responders)) {}
+
+  // Brings the RNICs up and runs the programs; `step` says what is under way.
+  void run(const std::function<void(const std::string&)>& step);
+  void print() const;
+  [[nodiscard]] const std::vector<Check>& checks() const { return checks_; }
+  [[nodiscard]] nlohmann::json json() const;
+
+ private:
+  struct Row {
+    std::string program;
+    std::string what;
+    std::string result;  // in the guest's own words
+  };
+  void bring_up();
+  // The programs' outcome, on mlx5_0 of both guests; a check.
+  DemoGuests::PairOutcome pair(std::vector<std::string> program, const std::string& what);
+  void measure_read();
+  [[nodiscard]] RnicLink link_of(const std::string& rnic) const;
+
+  ServerHost& host_;
+  DemoGuests& guests_;
+  std::string requester_;
+  std::vector<std::string> responders_;
+  std::string responder_;  // the one that answered
+  std::vector<Check> checks_;
+  std::vector<Row> rows_;
+  std::optional<LatencyBreakdown> breakdown_;
+};
+
+}  // namespace orrery::cli
