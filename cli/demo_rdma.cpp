@@ -11,7 +11,7 @@ namespace {
 
 // More than the 32 bytes that mlx5 puts into the CQE itself.
 constexpr const char* read_size = "256";
-constexpr const char* kind = "RDMA between the guests' RNICs: stock drivers, libraries and programs";
+constexpr const char* rdma_check_kind = "RDMA between the guests' RNICs: stock drivers, libraries and programs";
 
 // The words of the line whose first word is `first`; none: there is no such line.
 std::vector<std::string> line_of(const std::string& output, const std::string& first) {
@@ -93,7 +93,7 @@ void DemoRdma::bring_up() {
                           [](const bridge::GuestEndpoint& endpoint) { return endpoint.name.starts_with("rnic"); }));
       }
     }
-    checks_.push_back({outcome.status == 0 && active == expected, kind,
+    checks_.push_back({outcome.status == 0 && active == expected, rdma_check_kind,
                        fmt::format("ibv_devinfo in {}: {} of {} RNICs have an active port", guests_[guest].name(),
                                    active, expected)});
     const std::vector<std::string> firmware = line_of(outcome.output, "fw_ver:");
@@ -118,7 +118,7 @@ DemoGuests::PairOutcome DemoRdma::pair(std::vector<std::string> program, const s
       break;
     }
   }
-  checks_.push_back({outcome.passed(), kind, fmt::format("{}: {}", program.front(), what)});
+  checks_.push_back({outcome.passed(), rdma_check_kind, fmt::format("{}: {}", program.front(), what)});
   return outcome;
 }
 
@@ -146,7 +146,7 @@ void DemoRdma::measure_read() {
       responder_ = responder;
     }
   }
-  checks_.push_back({breakdown_.has_value() && breakdown_->steps.size() == 7, kind,
+  checks_.push_back({breakdown_.has_value() && breakdown_->steps.size() == 7, rdma_check_kind,
                      breakdown_ ? fmt::format("a READ's TLPs on all links: {:.1f} ns from doorbell to CQE",
                                               breakdown_->total.nanoseconds())
                                 : std::string("no READ among the TLPs")});

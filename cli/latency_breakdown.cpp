@@ -13,7 +13,7 @@ using pcie::TraceRecord;
 
 constexpr std::uint32_t cqe_bytes = 64;
 
-std::string link_name(const std::string& direction) {
+std::string link_of_direction(const std::string& direction) {
   return direction.substr(0, direction.rfind('.'));
 }
 
@@ -160,7 +160,7 @@ class Reader {
         add_hop(step, between(before, *r, rnic), Picoseconds{r->start} - now);
         now = {r->start};
       }
-      add_hop(step, link_name(names_[r->link]), Picoseconds{r->end} - now);
+      add_hop(step, link_of_direction(names_[r->link]), Picoseconds{r->end} - now);
       now = {r->end};
       before = r;
     }
