@@ -47,7 +47,11 @@ FirmwareHost::FirmwareHost(boost::asio::io_context& io, rnic::ManagementBlock& b
     : io_(io),
       block_(block),
       spec_(machine_spec(options)),
-      function_(options.name + "-management", block, [this] { start_soon(); }) {
+      once_(std::move(options.once)),
+      function_(
+          options.name + "-management", block, [this] { start_soon(); },
+          options.map.empty() ? nullptr
+                              : std::make_unique<rnic::RegisterMap>(rnic::load_register_map(options.map), block)) {
   bridge::ServerOptions server;
   server.socket = spec_.device_socket;
   server_ = std::make_unique<bridge::Server>(io, function_, server);
@@ -75,20 +79,36 @@ void FirmwareHost::start_soon() {
   });
 }
 
+void FirmwareHost::finish(int status, const std::string& sentence) {
+  if (auto once = std::exchange(once_, {})) {
+    once(status, sentence);
+  }
+}
+
 void FirmwareHost::launch() {
+  if (std::exchange(started_, true) && once_) {
+    finish(-1, spec_.name + ": its firmware crashed");
+    return;
+  }
   try {
     machine_.reset();
     machine_ = std::make_unique<bridge::FirmwareMachine>(
         io_, spec_,
-        bridge::FirmwareMachine::Handlers{[this](const std::string& sentence) { ended(sentence); },
-                                          [this](bool stopped) { block_.hold_watchdog(stopped); }});
+        bridge::FirmwareMachine::Handlers{
+            [this](const bridge::ChildExit& exit, const std::string& sentence) { ended(exit, sentence); },
+            [this](bool stopped) { block_.hold_watchdog(stopped); }});
     block_.hold_watchdog(false);
   } catch (const Error& error) {
     log(LogLevel::error, "{}: its firmware can't be started: {}", spec_.name, error.what());
+    finish(-1, error.what());
   }
 }
 
-void FirmwareHost::ended(const std::string& sentence) {
+void FirmwareHost::ended(const bridge::ChildExit& exit, const std::string& sentence) {
+  if (once_) {
+    finish(exit.signal == 0 ? exit.status : -1, sentence);
+    return;
+  }
   log(LogLevel::error, "{}", sentence);
   failures_ = block_.ready() ? 0 : failures_ + 1;
   if (failures_ >= most_failures) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -20,6 +21,10 @@ struct FirmwareHostOptions {
   std::string program;              // qemu-system-riscv64
   std::string elf;
   bool stopped = false;  // each start waits for a debugger
+  std::string map;       // file of a register map; empty: the RNIC's own
+  // If set, the machine is not started anew: called once when it has ended, or would have to be restarted. `status`:
+  // QEMU's exit status; -1: killed, or the firmware crashed.
+  std::function<void(int status, const std::string& sentence)> once;
 };
 
 class FirmwareHost {
@@ -35,20 +40,24 @@ class FirmwareHost {
   [[nodiscard]] const std::string& name() const { return spec_.name; }
   [[nodiscard]] const bridge::FirmwareMachineSpec& spec() const { return spec_; }
   [[nodiscard]] bridge::Server& server() { return *server_; }
+  [[nodiscard]] rnic::FirmwareFunction& function() { return function_; }
   // 0: none runs.
   [[nodiscard]] int pid() const { return machine_ != nullptr ? machine_->pid() : 0; }
 
  private:
   void start_soon();
   void launch();
-  void ended(const std::string& sentence);
+  void ended(const bridge::ChildExit& exit, const std::string& sentence);
+  void finish(int status, const std::string& sentence);
 
   boost::asio::io_context& io_;
   rnic::ManagementBlock& block_;
   bridge::FirmwareMachineSpec spec_;
+  std::function<void(int, const std::string&)> once_;
   rnic::FirmwareFunction function_;
   std::unique_ptr<bridge::Server> server_;
   std::unique_ptr<bridge::FirmwareMachine> machine_;
+  bool started_ = false;
   unsigned failures_ = 0;  // starts in a row after which the firmware never got ready
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -27,6 +27,7 @@ struct FwRunOptions {
   ConfigOptions config;
   std::string target = "riscv64";
   std::string elf;
+  std::string map;
   std::string run;
   bool stopped = false;
   bool json = false;
@@ -91,6 +92,9 @@ void fw_run(FwRunOptions options) {
   if (!options.elf.empty()) {
     ours.push_back("rnic.firmware_elf=" + nlohmann::json(std::filesystem::absolute(options.elf).string()).dump());
   }
+  if (!options.map.empty()) {
+    ours.push_back("rnic.firmware_map=" + nlohmann::json(std::filesystem::absolute(options.map).string()).dump());
+  }
   options.config.sets.insert(options.config.sets.begin(), ours.begin(), ours.end());
   const models::ServerConfig config = load(options.config).config;
   const StopSignals stop_signals;
@@ -127,11 +131,13 @@ void add_fw_run_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("run", "Run a server with the firmware of choice; Ctrl-C ends it");
   command->footer(
       "Ours, to be debugged from its first instruction:   orrery fw run --stopped\n"
-      "Your own, on our registers:                        orrery fw run --elf my.elf");
+      "Your own, on our registers:                        orrery fw run --elf my.elf\n"
+      "Your own, on your own:                             orrery fw run --elf my.elf --map my.toml");
   add_config_options(*command, options->config);
   command->add_option("--target", options->target, "riscv64 (default) or native")
       ->check(CLI::IsMember({"riscv64", "native"}));
   command->add_option("--elf", options->elf, "Run this ELF file instead of Orrery's firmware");
+  command->add_option("--map", options->map, "… on the register map that this file describes")->needs("--elf");
   command->add_option("--run", options->run, "Name of the run (default: run-PID)");
   command->add_flag("--stopped", options->stopped, "Wait for a debugger before the first instruction");
   command->add_flag("--json", options->json, "Print one JSON object about the sockets");

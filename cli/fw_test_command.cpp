@@ -12,7 +12,9 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "cli/commands.h"
 #include "cli/firmware_host.h"
+#include "cli/fw_bare_test.h"
 #include "cli/fw_command.h"
 #include "cli/output.h"
 #include "common/error.h"
@@ -27,6 +29,10 @@ struct FwTestOptions {
   std::string elf;
   std::string filter;
   std::string junit;
+  std::string map;
+  std::vector<std::string> faults;
+  unsigned seconds = 60;
+  bool bare = false;
   bool list = false;
 };
 
@@ -54,9 +60,15 @@ TestFiles test_files(const std::string& target) {
                          : "run ./dev setup firmware, which installs the compiler for riscv64, and ./dev build");
 }
 
-void fw_test(const FwTestOptions& options) {
+int fw_test(const FwTestOptions& options) {
   if (!options.elf.empty() && options.target != "riscv64") {
     throw Error("an ELF file needs a machine", "leave --target out");
+  }
+  if (options.bare || !options.map.empty()) {
+    return fw_bare_test({options.elf, options.map, options.faults, options.junit, options.seconds});
+  }
+  if (!options.faults.empty()) {
+    throw Error("--fault is for programs that test themselves", "give --elf and --map, or --bare");
   }
   const TestFiles test = test_files(options.target);
   std::vector<std::string> words{test.program, "--gtest_filter=" + (options.filter.empty() ? "Mlx5*" : options.filter)};
@@ -96,7 +108,24 @@ void add_fw_test_command(CLI::App& app) {
   command->add_option("--filter", options->filter, "Only tests whose names match, as in 'Mlx5Umr.*'");
   command->add_option("--junit", options->junit, "Write the results to this file, as JUnit XML");
   command->add_flag("--list", options->list, "Only list the tests");
-  command->callback([options] { fw_test(*options); });
+  command->add_flag("--bare", options->bare, "The ELF file is a test program: run it once and read its console")
+      ->needs("--elf");
+  command->add_option("--map", options->map, "… on the register map that this file describes (means --bare)")
+      ->needs("--elf");
+  command
+      ->add_option("--fault", options->faults,
+                   "… with a fault: \"read NAME VALUE [COUNT]\", \"write NAME VALUE [COUNT]\", \"dma CHANNEL [COUNT]\" "
+                   "(repeatable)")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  command->add_option("--timeout", options->seconds, "… for at most so many seconds (default: 60)")
+      ->check(CLI::Range(1, 86400));
+  command->callback([options] {
+    if (const int status = fw_test(*options); status != 0) {
+      throw ExitStatus{status};
+    }
+  });
 }
 
 }  // namespace orrery::cli

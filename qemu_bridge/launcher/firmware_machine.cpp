@@ -116,7 +116,7 @@ FirmwareMachine::FirmwareMachine(boost::asio::io_context& io, FirmwareMachineSpe
       sentence += "\n  " + line;
     }
     monitor_.close();
-    handlers_.ended(sentence);
+    handlers_.ended(exit, sentence);
   });
   monitor_.on_event([this](const std::string& name, const nlohmann::json& /*data*/) {
     if (name == "STOP" || name == "RESUME") {

@@ -39,7 +39,7 @@ class FirmwareMachine {
  public:
   struct Handlers {
     // The machine has ended by itself; what it said. Not after this object is gone.
-    std::function<void(const std::string& sentence)> ended;
+    std::function<void(const ChildExit& exit, const std::string& sentence)> ended;
     // A debugger has stopped the processor, or lets it go on.
     std::function<void(bool stopped)> stopped;
   };

@@ -4,9 +4,11 @@
 #include <cstring>
 #include <utility>
 
+#include "common/log.h"
 #include "pcie/bar.h"
 #include "pcie/capabilities.h"
 #include "systemc_models/device_identity.h"
+#include "systemc_models/rnic/register_names.h"
 
 namespace orrery::rnic {
 
@@ -14,9 +16,9 @@ namespace {
 
 constexpr std::uint32_t class_other_system = 0x088000;  // base system peripheral, other
 
-pcie::BarDescriptions firmware_bars() {
+pcie::BarDescriptions firmware_bars(const RegisterMap* map) {
   pcie::BarDescriptions bars;
-  bars[firmware_bar::registers].size = firmware_bar::registers_bytes;
+  bars[firmware_bar::registers].size = map != nullptr ? map->bar_bytes() : firmware_bar::registers_bytes;
   bars[firmware_bar::msix].size = firmware_bar::msix_bytes;
   return bars;
 }
@@ -27,8 +29,13 @@ bool whole_words(std::uint64_t offset, std::size_t size) {
 
 }  // namespace
 
-FirmwareFunction::FirmwareFunction(std::string name, ManagementBlock& block, std::function<void()> start)
-    : name_(std::move(name)), block_(block), start_(std::move(start)) {
+FirmwareFunction::FirmwareFunction(std::string name, ManagementBlock& block, std::function<void()> start,
+                                   std::unique_ptr<RegisterMap> map)
+    : name_(std::move(name)),
+      block_(block),
+      start_(std::move(start)),
+      map_(std::move(map)),
+      registers_(map_ != nullptr ? static_cast<firmware::RegisterAccess&>(*map_) : block) {
   pcie::FunctionIdentity identity;
   identity.vendor_id = ORRERY_PCI_VENDOR;
   identity.device_id = ORRERY_PCI_DEVICE_MANAGEMENT;
@@ -37,7 +44,7 @@ FirmwareFunction::FirmwareFunction(std::string name, ManagementBlock& block, std
   identity.subsystem_vendor_id = ORRERY_PCI_VENDOR;
   identity.subsystem_id = ORRERY_PCI_DEVICE_MANAGEMENT;
   config_ = std::make_unique<pcie::ConfigSpace>(pcie::HeaderType::endpoint, identity);
-  pcie::define_bars(*config_, firmware_bars());
+  pcie::define_bars(*config_, firmware_bars(map_.get()));
   pcie::CapabilityBuilder builder(*config_);
   builder.add(pcie::MsixCapability{.vectors = 1,
                                    .table_bar = firmware_bar::msix,
@@ -48,13 +55,16 @@ FirmwareFunction::FirmwareFunction(std::string name, ManagementBlock& block, std
 }
 
 std::array<pcie::BarDescription, pcie::bar_count> FirmwareFunction::bars() const {
-  return firmware_bars();
+  return firmware_bars(map_.get());
 }
 
 void FirmwareFunction::restart() {
   // Whoever is connected now is the processor of before.
   outdated_ = sink_ != nullptr;
   used_ = false;
+  if (map_ != nullptr) {
+    map_->reset();
+  }
   start_();
 }
 
@@ -79,7 +89,8 @@ void FirmwareFunction::bar_read(unsigned bar, std::uint64_t offset, std::span<st
     return;
   }
   for (std::size_t at = 0; at < into.size(); at += 4) {
-    const std::uint32_t value = block_.read32(static_cast<std::uint32_t>(offset + at));
+    const std::uint32_t value = registers_.read32(static_cast<std::uint32_t>(offset + at));
+    log_access("reads", static_cast<std::uint32_t>(offset + at), value);
     std::memcpy(into.data() + at, &value, sizeof value);
   }
 }
@@ -96,8 +107,19 @@ void FirmwareFunction::bar_write(unsigned bar, std::uint64_t offset, std::span<c
   for (std::size_t at = 0; at < from.size(); at += 4) {
     std::uint32_t value = 0;
     std::memcpy(&value, from.data() + at, sizeof value);
-    block_.write32(static_cast<std::uint32_t>(offset + at), value);
+    log_access("writes", static_cast<std::uint32_t>(offset + at), value);
+    registers_.write32(static_cast<std::uint32_t>(offset + at), value);
   }
+}
+
+// Every register access by name, for `--log-level trace`.
+void FirmwareFunction::log_access(const char* what, std::uint32_t offset, std::uint32_t value) const {
+  if (!log_enabled(LogLevel::trace)) {
+    return;
+  }
+  const std::string fields = map_ != nullptr ? map_->fields(offset, value) : std::string();
+  log(LogLevel::trace, "{} {} {} {:#x}{}{}", name_, what, map_ != nullptr ? map_->name(offset) : register_name(offset),
+      value, fields.empty() ? "" : ": ", fields);
 }
 
 // A machine resets its devices before it starts; one whose firmware has run already starts over.

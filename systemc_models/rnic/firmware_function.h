@@ -13,6 +13,7 @@
 #include "pcie/config_space.h"
 #include "pcie/function_access.h"
 #include "systemc_models/rnic/management_block.h"
+#include "systemc_models/rnic/register_map.h"
 
 namespace orrery::rnic {
 
@@ -29,10 +30,14 @@ class FirmwareFunction final : public pcie::FunctionAccess, public Processor {
  public:
   // `start` starts a new processor, without waiting for it. One that still runs is to be ended first: what it
   // does meanwhile reaches no register. `block` outlives the function.
-  FirmwareFunction(std::string name, ManagementBlock& block, std::function<void()> start);
+  // With `map` that is what BAR0 shows, instead of firmware/interface/registers.h.
+  FirmwareFunction(std::string name, ManagementBlock& block, std::function<void()> start,
+                   std::unique_ptr<RegisterMap> map = nullptr);
 
   // The processor has ended by itself, connected or not: a crash. Not for one that start() has replaced.
   void processor_ended();
+
+  [[nodiscard]] RegisterMap* map() { return map_.get(); }
 
   // ---- Processor ----
   void restart() override;
@@ -58,9 +63,13 @@ class FirmwareFunction final : public pcie::FunctionAccess, public Processor {
   void disconnect() override;
 
  private:
+  void log_access(const char* what, std::uint32_t offset, std::uint32_t value) const;
+
   std::string name_;
   ManagementBlock& block_;
   std::function<void()> start_;
+  std::unique_ptr<RegisterMap> map_;  // may be null
+  firmware::RegisterAccess& registers_;
   std::unique_ptr<pcie::ConfigSpace> config_;
   pcie::InterruptSink* sink_ = nullptr;
   bool used_ = false;      // the processor has accessed registers since it was started

@@ -121,6 +121,8 @@ void describe_rnic(ConfigVisitor& v, RnicsConfig& rnic) {
       {"mlx5: management firmware: native, linked in; riscv64, on a QEMU of its own; none: the device never comes up",
        "choice"});
   v.text("firmware_elf", rnic.firmware_elf, {}, {"riscv64: the ELF file to run; empty: Orrery's own", "choice"});
+  v.text("firmware_map", rnic.firmware_map, {},
+         {"riscv64: file that describes the register map which that ELF file expects; empty: Orrery's own", "choice"});
   v.time(
       "firmware_step_ns", rnic.firmware_step, TimeUnit::nanoseconds, latency_rule,
       {"mlx5, timed mode: from an event to the firmware's handling of it", "estimate: a microsecond on a small core"});

@@ -104,6 +104,7 @@ struct RnicsConfig {
   RnicVirtualization virtualization = RnicVirtualization::vstellar;
   RnicFirmware firmware = RnicFirmware::native;
   std::string firmware_elf;  // empty: ours
+  std::string firmware_map;  // empty: firmware/interface/registers.h
   Picoseconds firmware_step = {1'000'000};
   std::uint32_t fault_opcode = 0;  // 0: none
   std::uint32_t fault_status = 1;

@@ -375,6 +375,10 @@ void check_overrides(const ServerConfig& config, ConfigProblems& problems) {
                  "a firmware on a processor of its own can't be replayed: it takes the time that it takes",
                  "record with rnic.firmware = \"native\"");
   }
+  if (!config.rnic.firmware_map.empty() && config.rnic.firmware_elf.empty()) {
+    problems.add("rnic.firmware_map", "Orrery's firmware knows its own register map only",
+                 "name the firmware for this one: rnic.firmware_elf");
+  }
 }
 
 void check_names(const Topology& topology, ConfigProblems& problems, const ServerConfig& config) {
