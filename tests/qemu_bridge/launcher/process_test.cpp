@@ -312,6 +312,22 @@ TEST_F(FindQemu, NoneAtAllNamesTheSetUp) {
               ::testing::AllOf(HasSubstr("on PATH"), HasSubstr("./dev setup")));
 }
 
+TEST_F(FindQemu, TheOneForRiscVHasPlacesOfItsOwn) {
+  fake("path/qemu-system-x86_64", "11.1.3");
+  EXPECT_THAT(error_of([&] { static_cast<void>(find_qemu_riscv(environment())); }),
+              ::testing::AllOf(HasSubstr("qemu-system-riscv64"), HasSubstr("./dev setup firmware"),
+                               HasSubstr("ORRERY_QEMU_RISCV")));
+  const std::string cached = fake("cache/qemu-riscv/bin/qemu-system-riscv64", "11.1.3");
+  EXPECT_EQ(find_qemu_riscv(environment()), cached);
+  fake("path/qemu-system-riscv64", "9.2.0");
+  EXPECT_EQ(find_qemu_riscv(environment()), cached);
+  const std::string on_path = fake("path/qemu-system-riscv64", "10.1.0");
+  EXPECT_EQ(find_qemu_riscv(environment()), on_path);
+  DiscoveryEnvironment named = environment();
+  named.orrery_qemu_riscv = fake("own", "10.0.0");
+  EXPECT_THAT(error_of([&] { static_cast<void>(find_qemu_riscv(named)); }), HasSubstr("named by ORRERY_QEMU_RISCV"));
+}
+
 TEST_F(FindQemu, WhatIsNoQemuIsRefused) {
   DiscoveryEnvironment e = environment();
   for (const char* script :
