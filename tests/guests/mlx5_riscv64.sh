@@ -32,7 +32,9 @@ script='
     both || exit 1; pair first; touch /mnt/share/first;
     while [ ! -e /mnt/share/killed ]; do sleep 1; done;
     for i in $(seq 60); do dmesg | grep -q "mlx5_core.*[Hh]ealth" && break; sleep 1; done;
-    sleep 5; both || exit 1; pair second; dmesg | grep mlx5_core'
+    sleep 5; both || exit 1; pair second; touch /mnt/share/second;
+    while [ ! -e /mnt/share/injected ]; do sleep 1; done;
+    modprobe -r mlx5_ib; modprobe mlx5_ib; sleep 3; touch /mnt/share/reported; dmesg | grep mlx5_core'
 start_boot "$WORK/riscv64.log" --run riscv64 "${settings[@]}" --kernel "$kernel" --share "$WORK/share" \
     --append "loglevel=5 orrery.run=/bin/sh -- -c \"${script//$'\n'/ }\""
 boot=$PID
@@ -44,6 +46,16 @@ machine=$(pgrep -f "$folder/rnic0.registers") || fail "no machine of rnic0's fir
 kill -KILL "$machine"
 until_true 20 "a new machine" has "$folder/rnic0.log" '^ready'
 touch "$WORK/share/killed"
+
+# A command that the firmware is made to fail: the driver reports exactly that, and so does the trace.
+until_true 200 "data over the second firmware" test -e "$WORK/share/second"
+"$ORRERY" fw inject riscv64 --rnic rnic0 --opcode 0x400 --status 0xf --syndrome 0x123 --count 1 || fail "orrery fw inject"
+"$ORRERY" fw trace riscv64 --rnic rnic0 >"$WORK/trace.log" 2>&1 &
+STARTED+=("$!")
+until_true 20 "the trace's heading" has "$WORK/trace.log" 'handled us'
+touch "$WORK/share/injected"
+until_true 60 "the driver's report" test -e "$WORK/share/reported"
+"$ORRERY" fw status riscv64 >"$WORK/status.log" || fail "orrery fw status"
 STATUS=0
 wait "$boot" || STATUS=$?
 [ "$STATUS" -eq 0 ] || fail "status $STATUS"
@@ -51,5 +63,10 @@ has "$WORK/riscv64.log" 'rnic0: the machine of its firmware was killed by signal
 has "$WORK/riscv64.log" 'RNIC 0: firmware has lost its processor' || fail "no word of the lost processor"
 has "$WORK/riscv64.log" 'done:first' || fail "the first transfer"
 has "$WORK/riscv64.log" 'done:second' || fail "the transfer after the restart"
+has "$WORK/riscv64.log" 'CREATE_CQ\(0x400\).*failed, status no resources\(0xf\), syndrome \(0x123\)' ||
+    fail "the driver doesn't report the status that was injected"
+has "$WORK/trace.log" ' CREATE_CQ +0x400 +0x0 +0xf +0x123 ' || fail "the trace lacks the command that failed"
+has "$WORK/trace.log" ' DEALLOC_PD +0x801 +0x0 +0x0 ' || fail "the trace lacks the commands after it"
+has "$WORK/status.log" '^rnic0 +riscv64 +yes .* 1 +processor lost, syndrome 0x7' || fail "the crash that the status shows"
 [ ! -e "$folder" ] || fail "$folder is left"
-pass "$kernel: RC ping-pong on the riscv64 firmware, and again after its machine was killed"
+pass "$kernel: RC ping-pong on the riscv64 firmware, again after its machine was killed, and with a command that fails"

@@ -160,6 +160,11 @@ TEST(Topology, ErrorsNameWhereTheValueWasGiven) {
 TEST(Topology, TraceAndRecordingAreTwoFiles) {
   EXPECT_THAT(error_of({"trace.file=run", "record.file=run"}), HasSubstr("record.file: the same file as trace.file"));
   EXPECT_EQ(error_of({"trace.file=run.trace", "record.file=run.rec"}), "");
+  EXPECT_THAT(error_of({"record.file=run.rec", "rnic.personality=mlx5", "rnic.firmware=riscv64"}),
+              HasSubstr("record.file: a firmware on a processor of its own can't be replayed"));
+  EXPECT_EQ(error_of({"record.file=run.rec", "rnic.personality=mlx5"}), "");
+  EXPECT_THAT(error_of({"rnic.firmware_map=my.toml"}), HasSubstr("rnic.firmware_map: Orrery's firmware knows"));
+  EXPECT_EQ(error_of({"rnic.firmware_map=my.toml", "rnic.firmware_elf=my.elf"}), "");
 }
 
 TEST(Topology, OverridesChangeOneSwitch) {
