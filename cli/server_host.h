@@ -31,7 +31,7 @@ namespace orrery::cli {
 struct ServerHostOptions {
   std::filesystem::path socket_directory;  // exists, private; a socket per function is made in it
   bool poll = false;                       // spin instead of sleeping: lower latency, a whole core
-  bool stop_firmware = false;  // of target riscv64: it waits for a debugger before its first instruction
+  bool stop_firmware = false;              // of target riscv64: it waits for a debugger before its first instruction
   // See FirmwareHostOptions::once.
   std::function<void(int status, const std::string& sentence)> firmware_once = {};
 };

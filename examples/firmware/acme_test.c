@@ -31,19 +31,27 @@ enum { BUSY = 1, DONE = 2, ERROR = 3 };
 
 #define MEMORY 0x10000000u /* 16 MiB that `orrery fw test` gives the device */
 
-static uint32_t load(uintptr_t address) { return *(volatile uint32_t *)address; }
-static void store(uintptr_t address, uint32_t value) { *(volatile uint32_t *)address = value; }
-static uint32_t get(uint32_t offset) { return load(BAR + offset); }
-static void set(uint32_t offset, uint32_t value) { store(BAR + offset, value); }
+static uint32_t load(uintptr_t address) {
+  return *(volatile uint32_t*)address;
+}
+static void store(uintptr_t address, uint32_t value) {
+  *(volatile uint32_t*)address = value;
+}
+static uint32_t get(uint32_t offset) {
+  return load(BAR + offset);
+}
+static void set(uint32_t offset, uint32_t value) {
+  store(BAR + offset, value);
+}
 
-static void print(const char *text) {
+static void print(const char* text) {
   for (; *text; ++text) {
-    *(volatile uint8_t *)(uintptr_t)UART = (uint8_t)*text;
+    *(volatile uint8_t*)(uintptr_t)UART = (uint8_t)*text;
   }
 }
 
 static int failures;
-static void result(const char *name, const char *why) {
+static void result(const char* name, const char* why) {
   print(why ? "FAIL " : "PASS ");
   print(name);
   if (why) {
@@ -80,7 +88,7 @@ static uint32_t transfer(uint32_t direction, uint32_t bus, uint32_t window, uint
   return state;
 }
 
-static const char *dma_round_trip(void) {
+static const char* dma_round_trip(void) {
   for (uint32_t i = 0; i < 64; ++i) {
     set(WINDOW + 4 * i, 0x9e3779b9u * (i + 1));
     set(WINDOW + 0x400 + 4 * i, 0);
