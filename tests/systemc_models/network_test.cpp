@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 
 #include "common/error.h"
 #include "common/event_queue.h"
+#include "systemc_models/server/device_factory.h"
 
 namespace orrery::models::network_test {
 namespace {
@@ -263,6 +265,37 @@ TEST(Network, TwoServersReachEachOtherThroughTheirUplinks) {
   run();
   EXPECT_EQ(one.network.uplinks()->total().unknown_destination, 1U);
   EXPECT_EQ(one.network.pool().outstanding() + two.network.pool().outstanding(), 0U);
+}
+
+// Every server that server.index allows, as full as its addresses allow: no two RNICs have the same.
+TEST(Network, NoTwoServersHaveTheSameAddresses) {
+  for (const RnicPortType port_type : {RnicPortType::infiniband, RnicPortType::ethernet}) {
+    std::map<std::uint64_t, std::uint64_t> ranges;  // first: last
+    std::size_t rnics = 0;
+    for (unsigned server = 0; server < (port_type == RnicPortType::ethernet ? 256U : 12U); ++server) {
+      ServerConfig config;
+      config.server_index = server;
+      config.rnic.port_type = port_type;
+      config.topology.switches = 8;
+      config.topology.gpus_per_switch = 0;
+      config.topology.rnics_per_switch = port_type == RnicPortType::infiniband && server == 11 ? 7 : 8;
+      for (const instance_link::AddressRange& range : rnic_addresses(config, Topology::from(config))) {
+        ++rnics;
+        EXPECT_TRUE(ranges.emplace(range.first, range.last).second) << std::hex << range.first;
+        EXPECT_LE(range.first, range.last);
+        EXPECT_FALSE(fabric::MacAddress{range.first}.is_multicast());
+      }
+    }
+    EXPECT_EQ(rnics, port_type == RnicPortType::ethernet ? 256U * 64 : 11U * 64 + 56);
+    std::uint64_t last = 0;
+    for (const auto& [first, end] : ranges) {
+      EXPECT_GT(first, last);
+      last = end;
+    }
+  }
+  ServerConfig plain;
+  plain.rnic.personality = RnicPersonality::self_test;
+  EXPECT_TRUE(rnic_addresses(plain, Topology::from(plain)).empty());
 }
 
 }  // namespace
