@@ -78,6 +78,7 @@ Arrival ReliableReceiver::on_data(const DataArrival& data) {
   }
   const Psn last = data.psn + (data.packets - 1);
   const bool in_order = data.psn == expected_;
+  const bool had_holes = ahead_ != 0;
   if (arrival == Arrival::fresh) {
     // One bitmap must be able to name all that waits for it.
     if (unacknowledged_ != 0 && has_pending_ && !in_order) {
@@ -107,6 +108,9 @@ Arrival ReliableReceiver::on_data(const DataArrival& data) {
     }
     advance();
     ++unacknowledged_;
+    // What fills the last hole ends a message whose last packet came early. Its completion may be all that the consumer
+    // waits for before it destroys the QP: the acknowledge must not come later.
+    due_ = due_ || (had_holes && ahead_ == 0);
   } else {
     ++counters_.duplicates;
     due_ = true;  // the acknowledge may be what was lost

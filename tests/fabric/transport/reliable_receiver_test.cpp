@@ -79,6 +79,23 @@ TEST_F(Receiver, AcknowledgesEveryNth) {
   EXPECT_EQ(acks[1].delay.count, 0U);
 }
 
+// The last packet of a message, which asks for an acknowledge, overtakes the others: the message is complete with the
+// first packet that fills the hole, and must not wait for the delay then.
+TEST_F(Receiver, WhatFillsTheLastHoleIsAcknowledgedAtOnce) {
+  make({.initial_psn = {10}, .bitmap_packets = 64, .ack_every = 4});
+  arrive(12, true);
+  ASSERT_EQ(acks.size(), 1U);
+  EXPECT_EQ(acks[0].cumulative, Psn{9});
+  arrive(10);
+  EXPECT_EQ(acks.size(), 1U);
+  arrive(11);
+  ASSERT_EQ(acks.size(), 2U);
+  EXPECT_EQ(acks[1].cumulative, Psn{12});
+  EXPECT_EQ(times[1], times[0]);
+  arrive(13);
+  EXPECT_EQ(acks.size(), 2U);  // in order again: the delay as ever
+}
+
 TEST_F(Receiver, AcknowledgesOnRequestAndForDuplicatesAtOnce) {
   make({.ack_every = 64});
   arrive(0, true);
