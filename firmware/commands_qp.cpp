@@ -237,8 +237,8 @@ void set_path(const Firmware& fw, const View& c, rnic::QpContext& q) {
   path.has_grh = fw.ethernet() || p.get(ads::grh) != 0 ? 1 : 0;
   if (!fw.ethernet()) {
     constexpr std::uint8_t hops = 64;
-    Firmware::lid_gid(path.remote_lid, path.remote_gid);
-    path.remote_mac = Firmware::lid_mac(path.remote_lid);
+    rnic::lid_gid(path.remote_lid, path.remote_gid);
+    path.remote_mac = rnic::lid_mac(path.remote_lid);
     path.address_index = 0;
     path.udp_source_port = 0;
     path.hop_limit = hops;

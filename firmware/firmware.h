@@ -177,10 +177,6 @@ class Firmware {
                                         std::uint32_t bytes) const;
   rnic::reg::ContextStatus context_op(rnic::ContextKind kind, std::uint32_t index, rnic::reg::ContextOp op,
                                       std::uint32_t value = 0) const;
-  // InfiniBand port type: packets travel as RoCE v2 all the same, and a LID stands for a MAC address and a GID that
-  // every RNIC derives from it alike.
-  [[nodiscard]] static std::uint64_t lid_mac(std::uint32_t lid) { return rnic::lid_mac(lid); }
-  static void lid_gid(std::uint32_t lid, std::uint8_t (&gid)[16]);
   // Tells the hardware what the function's vport is like now.
   void write_function(const Function& function) const;
 

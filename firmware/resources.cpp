@@ -40,20 +40,11 @@ ContextStatus Firmware::read_context(ContextKind kind, std::uint32_t index, void
   return status;
 }
 
-void Firmware::lid_gid(std::uint32_t lid, std::uint8_t (&gid)[16]) {
-  constexpr std::uint8_t prefix[14] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x02, 0x4f, 0x49, 0x42, 0, 0};
-  for (std::uint32_t i = 0; i < sizeof prefix; ++i) {
-    gid[i] = prefix[i];
-  }
-  gid[14] = static_cast<std::uint8_t>(lid >> 8);
-  gid[15] = static_cast<std::uint8_t>(lid);
-}
-
 void Firmware::write_function(const Function& function) const {
   const std::uint32_t lid = strap(reg::strap_lid) + function.number;
   rnic::FunctionContext context;
   context.enabled = function.initialised ? 1 : 0;
-  context.mac = ethernet_ ? function.vport.mac : lid_mac(lid);
+  context.mac = ethernet_ ? function.vport.mac : rnic::lid_mac(lid);
   context.mtu = function.vport.mtu;
   context.promiscuous = function.vport.promiscuous;
   context.roce = ethernet_ ? function.vport.roce : 1;
@@ -67,7 +58,7 @@ void Firmware::write_function(const Function& function) const {
   write_context(ContextKind::function, function.number, &context, sizeof context);
   if (!ethernet_ && function.initialised) {
     rnic::AddressContext address;
-    lid_gid(lid, address.gid);
+    rnic::lid_gid(lid, address.gid);
     address.mac = context.mac;
     address.roce_version = 2;
     write_context(ContextKind::address, function.number * rnic::max_addresses, &address, sizeof address);

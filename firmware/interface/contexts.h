@@ -28,9 +28,19 @@ inline constexpr std::uint32_t max_receive_queues = (1U << 12) + 1;
 inline constexpr std::uint32_t max_addresses = 256;     // source address (GID) table entries of one function
 inline constexpr std::uint32_t max_macs = 128;          // more unicast MAC addresses of one function
 inline constexpr std::uint32_t max_counter_sets = 256;  // 0: none, its counters are nobody's
-// InfiniBand ports travel over the same RoCE v2 fabric: the MAC address that stands for a LID.
+// InfiniBand ports travel over the same RoCE v2 fabric: the MAC address that stands for a LID, which every RNIC derives
+// alike.
 constexpr std::uint64_t lid_mac(std::uint32_t lid) {
   return 0x024f'4942'0000ULL | (lid & 0xffffU);
+}
+// And the GID.
+constexpr void lid_gid(std::uint32_t lid, std::uint8_t (&gid)[16]) {
+  constexpr std::uint8_t prefix[14] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x02, 0x4f, 0x49, 0x42, 0, 0};
+  for (std::uint32_t i = 0; i < sizeof prefix; ++i) {
+    gid[i] = prefix[i];
+  }
+  gid[14] = static_cast<std::uint8_t>(lid >> 8);
+  gid[15] = static_cast<std::uint8_t>(lid);
 }
 inline constexpr std::uint32_t none = 0xffff'ffffU;  // "no such object" in a number field
 // The reserved lkey of QPs that may use it (qp_reserved_key): bus addresses of the QP's function, for local reads and

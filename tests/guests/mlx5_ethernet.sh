@@ -5,6 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 kernel=$1
+# shellcheck disable=SC2016  # the guest's shell expands it
 script='
     sleep 2;
     set -- $(ls -d /sys/bus/pci/drivers/mlx5_core/0000*/net/* | sed s,.*/,,);

@@ -7,6 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 kernel=$1
+# shellcheck disable=SC2016  # the guest's shell expands it
 script='
     modprobe mlx5_ib && modprobe ib_uverbs || exit 1;
     for i in 1 2 3 4 5 6 7 8 9; do [ -e /sys/class/infiniband/mlx5_1 ] && break; sleep 1; done;

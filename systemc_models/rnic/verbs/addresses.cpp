@@ -78,6 +78,14 @@ std::optional<Route> Addresses::route(std::uint32_t function, const PathContext&
   n.destination = gid_of(path.remote_gid);
   n.source_mac = {own->mac != 0 ? own->mac : functions_.at(function).mac};
   n.destination_mac = {path.remote_mac & 0xffff'ffff'ffffU};
+  // A datagram's address vector on an InfiniBand port is a LID; for connected QPs the firmware does the same.
+  const bool by_lid = functions_.at(function).lid != 0 && path.remote_mac == 0;
+  if (by_lid) {
+    std::uint8_t gid[16] = {};
+    lid_gid(path.remote_lid, gid);
+    n.destination = gid_of(gid);
+    n.destination_mac = {lid_mac(path.remote_lid)};
+  }
   n.has_vlan = own->vlan != none;
   n.vlan_tci = n.has_vlan ? static_cast<std::uint16_t>(own->vlan | (std::uint32_t{path.service_level} & 7U) << 13)
                           : std::uint16_t{0};
@@ -95,7 +103,7 @@ std::optional<Route> Addresses::route(std::uint32_t function, const PathContext&
   n.hop_limit = path.hop_limit != 0 ? path.hop_limit : std::uint8_t{64};
   n.flow_label = path.flow_label & 0xf'ffffU;
   n.udp_source_port =
-      path.udp_source_port != 0 ? static_cast<std::uint16_t>(path.udp_source_port) : std::uint16_t{0xc000};
+      path.udp_source_port != 0 && !by_lid ? static_cast<std::uint16_t>(path.udp_source_port) : std::uint16_t{0xc000};
   route.local = is_local(n.destination_mac);
   return route;
 }

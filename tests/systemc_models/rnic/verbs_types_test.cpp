@@ -54,6 +54,38 @@ TEST_F(TypesTest, DatagramWithItsHeader) {
   EXPECT_EQ(expect(a, ca).opcode, cqe::request);
 }
 
+// On InfiniBand ports an address vector has a LID and nothing else.
+TEST_F(TypesTest, DatagramByLid) {
+  constexpr std::uint32_t first_lid = 0x21;
+  for (Node* node : {&a, &b}) {
+    const std::uint32_t lid = first_lid + (node == &b ? 1 : 0);
+    auto function = node->read<FunctionContext>(ContextKind::function, 0);
+    function.lid = lid;
+    function.mac = lid_mac(lid);
+    node->write(ContextKind::function, 0, function);
+    AddressContext address;
+    lid_gid(lid, address.gid);
+    address.mac = lid_mac(lid);
+    address.roce_version = 2;
+    node->write(ContextKind::address, address_index(0, 0), address);
+  }
+  GuestQp qa = a.make_qp(QpType::ud, ca);
+  GuestQp qb = b.make_qp(QpType::ud, cb);
+  a.start(qa);
+  b.start(qb);
+  b.post_receive(qb, {{mb, 2040, kb}});
+  Wqe wqe;
+  std::byte* at = wqe.grow(48);
+  store32(at, 0x1234);
+  store32(at + 8, qb.number | 0x8000'0000U);
+  store32(at + 0x0c, first_lid + 1);
+  a.post(qa, wqe.data({ma, 500, ka}));
+  run();
+  EXPECT_EQ(expect(a, ca).opcode, cqe::request);
+  EXPECT_EQ(expect(b, cb).bytes, 540U);
+  EXPECT_TRUE(same(a, ma, b, mb + 40, 500));
+}
+
 TEST_F(TypesTest, DatagramsThatAreDropped) {
   GuestQp qa = a.make_qp(QpType::ud, ca);
   GuestQp qb = b.make_qp(QpType::ud, cb);
