@@ -16,8 +16,8 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <nlohmann/json.hpp>
 
-#include "qemu_bridge/launcher/json_line_stream.h"
 #include "common/listening_socket.h"
+#include "qemu_bridge/launcher/json_line_stream.h"
 #include "systemc_models/rnic/management_block.h"
 
 namespace orrery::cli {

@@ -8,10 +8,10 @@
 
 #include "cli/stop_watch.h"
 #include "common/error.h"
+#include "common/listening_socket.h"
 #include "common/text.h"
 #include "qemu_bridge/launcher/json_line_stream.h"
 #include "qemu_bridge/launcher/run_directory.h"
-#include "common/listening_socket.h"
 
 namespace orrery::cli {
 

@@ -185,7 +185,9 @@ void ManagementBlock::load_work_request(std::uint32_t qpn) {
   work_qp_ = qpn;
   const std::span<const std::byte> bytes = control_->work_request(qpn);
   work_length_ = static_cast<std::uint32_t>(std::min<std::size_t>(bytes.size(), sizeof work_data_));
-  std::memcpy(work_data_.data(), bytes.data(), work_length_);
+  if (work_length_ != 0) {  // memcpy() mustn't get the null of an empty span
+    std::memcpy(work_data_.data(), bytes.data(), work_length_);
+  }
 }
 
 void ManagementBlock::complete_work_request(std::uint32_t value) {

@@ -67,6 +67,12 @@ void require_bits(const std::string& path, std::uint32_t high, std::uint32_t low
   }
 }
 
+void require_name(const std::string& path, const std::string& name, ConfigProblems& problems) {
+  if (name.empty()) {
+    problems.add(path + ".name", "it has none", "give it one, of letters, digits, '-', '_' and '.'");
+  }
+}
+
 void check(const RegisterMapDescription& map, ConfigProblems& problems) {
   if (map.registers.empty()) {
     problems.add("register", "there is none", "describe each in a [[register]]");
@@ -75,13 +81,14 @@ void check(const RegisterMapDescription& map, ConfigProblems& problems) {
     const RegisterDescription& one = map.registers[i];
     const std::string path = fmt::format("register.{}", i);
     const std::uint64_t end = one.offset + std::uint64_t{4} * one.count;
+    require_name(path, one.name, problems);
     if (one.offset % 4 != 0 || end > map.bar_bytes) {
       problems.add(path + ".offset", fmt::format("{} is at {:#x} to {:#x}", one.name, one.offset, end),
                    fmt::format("give a multiple of 4 within bar_bytes, {:#x}", map.bar_bytes));
     }
     for (std::size_t j = 0; j < i; ++j) {
       const RegisterDescription& other = map.registers[j];
-      if (one.name == other.name) {
+      if (one.name == other.name && !one.name.empty()) {
         problems.add(path + ".name", fmt::format("{} is there already", one.name), "give each a name of its own");
       }
       if (one.offset < other.offset + std::uint64_t{4} * other.count && other.offset < end) {
@@ -101,7 +108,9 @@ void check(const RegisterMapDescription& map, ConfigProblems& problems) {
       }
     }
     for (std::size_t k = 0; k < one.fields.size(); ++k) {
-      require_bits(fmt::format("{}.field.{}", path, k), one.fields[k].high, one.fields[k].low, problems);
+      const std::string where = fmt::format("{}.field.{}", path, k);
+      require_name(where, one.fields[k].name, problems);
+      require_bits(where, one.fields[k].high, one.fields[k].low, problems);
     }
     for (std::size_t k = 0; k < one.sources.size(); ++k) {
       const std::string where = fmt::format("{}.source.{}", path, k);

@@ -513,8 +513,7 @@ TEST_F(Mlx5Command, QueuePairsOfNothing) {
 TEST_F(Mlx5Command, XrcTargetHasNoDoorbell) {
   objects();
   const std::uint32_t domain = driver.run(0x80e).handle();
-  const Reply qp =
-      driver.create_qp({.service = 3, .pd = pd, .cqn = 0, .rq_type = 3, .xrcd = domain, .target = true});
+  const Reply qp = driver.create_qp({.service = 3, .pd = pd, .cqn = 0, .rq_type = 3, .xrcd = domain, .target = true});
   ASSERT_TRUE(qp.ok());
   EXPECT_TRUE(driver.run(0x501, 0, {qp.handle()}).ok());
   EXPECT_TRUE(driver.run(0x80f, 0, {domain}).ok());

@@ -155,6 +155,8 @@ TEST(RegisterMapFile, ProblemsNameFileAndKey) {
   };
   says("", "my.toml");
   says("bar_bytes = 5000\n", "bar_bytes");
+  says("[[register]]\noffset = 4\n", "register.0.name");
+  says("[[register]]\nname = \"A\"\n[[register.field]]\nhigh = 3\n", "register.0.field.0.name");
   says("[[register]]\nname = \"A\"\noffset = 2\n", "register.0.offset");
   says("[[register]]\nname = \"A\"\noffset = 0x10000\n", "register.0.offset");
   says("[[register]]\nname = \"A\"\n[[register]]\nname = \"A\"\noffset = 4\n", "A is there already");
