@@ -79,40 +79,20 @@ static bool sysfs_open(struct machine* machine) {
   return true;
 }
 
+/* Those that the kernel doesn't use, or the one that was asked for. */
+static bool is_wanted(const struct machine* machine, const struct pci_function* function) {
+  return function->kind != KIND_RNIC_MLX5 && (machine->only == NULL || strcmp(function->bdf, machine->only) == 0);
+}
+
 bool machine_open(struct machine* machine) {
   static struct pci_function functions[PCI_MAX_FUNCTIONS];
   const int found = pci_scan(functions, PCI_MAX_FUNCTIONS);
-  machine->count = found;
+  machine->count = 0;
   for (int i = 0; i < found; ++i) {
-    machine->count -= functions[i].kind == KIND_RNIC_MLX5; /* in use by the kernel */
-  }
-  if (machine->count <= 0) {
-    if (machine->count == 0) {
-      fprintf(stderr, "orrery-guest-demo: no Orrery function on this machine's PCI bus\n");
-    }
-    return false;
-  }
-  if (machine->only != NULL) {
-    int kept = 0;
-    for (int i = 0; i < machine->count; ++i) {
-      if (strcmp(functions[i].bdf, machine->only) == 0) {
-        functions[kept++] = functions[i];
-      }
-    }
-    machine->count = kept;
-    if (kept == 0) {
-      fprintf(stderr, "orrery-guest-demo: no Orrery function at %s\n", machine->only);
-      return false;
-    }
-  }
-  machine->container = -1;
-  machine->next_iova = FIRST_IOVA;
-  int next = 0;
-  for (int i = 0; i < found; ++i) {
-    if (functions[i].kind == KIND_RNIC_MLX5) {
+    if (!is_wanted(machine, &functions[i])) {
       continue;
     }
-    struct device* device = &machine->devices[next++];
+    struct device* device = &machine->devices[machine->count++];
     memset(device, 0, sizeof(*device));
     device->pci = functions[i];
     device->fd = -1;
@@ -120,6 +100,15 @@ bool machine_open(struct machine* machine) {
       device->events[v] = -1;
     }
   }
+  if (machine->count == 0) {
+    if (found >= 0) {
+      fprintf(stderr, "orrery-guest-demo: no Orrery function %s%s\n", machine->only == NULL ? "" : "at ",
+              machine->only == NULL ? "on this machine's PCI bus" : machine->only);
+    }
+    return false;
+  }
+  machine->container = -1;
+  machine->next_iova = FIRST_IOVA;
   return machine->vfio ? vfio_open(machine) : sysfs_open(machine);
 }
 
