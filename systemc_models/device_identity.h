@@ -12,8 +12,9 @@
 #define ORRERY_PCI_VENDOR 0x1234u
 #define ORRERY_PCI_DEVICE_GPU 0x0e10u
 #define ORRERY_PCI_DEVICE_RNIC 0x0e20u
-#define ORRERY_PCI_DEVICE_MANAGEMENT 0x0e21u /* an RNIC's management registers, as its firmware's processor sees them \
-                                              */
+#define ORRERY_PCI_DEVICE_MANAGEMENT                                               \
+  0x0e21u /* an RNIC's management registers, as its firmware's processor sees them \
+           */
 /* rnic.personality = "mlx5": what the stock drivers bind to */
 #define ORRERY_MLX5_VENDOR 0x15b3u
 #define ORRERY_MLX5_DEVICE_VF 0x101eu
