@@ -2,35 +2,28 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <functional>
-#include <map>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
-#include <boost/asio/buffer.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
 
 #include "common/error.h"
 #include "common/file_descriptor.h"
 #include "common/listening_socket.h"
 #include "common/log.h"
-#include "fabric/instance_link/proof.h"
+#include "fabric/instance_link/connection.h"
 #include "fabric/instance_link/token_file.h"
 
 namespace orrery::instance_link {
@@ -39,13 +32,8 @@ namespace asio = boost::asio;
 
 namespace {
 
-using StreamSocket = asio::generic::stream_protocol::socket;
 using StreamEndpoint = asio::generic::stream_protocol::endpoint;
 
-constexpr std::size_t read_bytes = std::size_t{256} << 10;
-constexpr int socket_buffer_bytes = 4 << 20;
-constexpr std::chrono::milliseconds handshake_limit{5'000};
-constexpr std::chrono::milliseconds farewell_limit{1'000};
 constexpr std::chrono::milliseconds retry_soon{300};
 constexpr std::chrono::milliseconds retry_refused{2'000};
 constexpr std::chrono::milliseconds retry_descriptors{100};
@@ -58,25 +46,12 @@ StreamEndpoint stream_endpoint(const Endpoint& endpoint) {
   return asio::ip::tcp::endpoint(asio::ip::make_address(endpoint.host), endpoint.port);
 }
 
-void set_option(int fd, int level, int option, int value) {
-  // What the system doesn't grant only costs speed.
-  static_cast<void>(::setsockopt(fd, level, option, &value, sizeof(value)));
-}
-
-void tune(int fd, const Endpoint& endpoint) {
-  set_option(fd, SOL_SOCKET, SO_SNDBUF, socket_buffer_bytes);
-  set_option(fd, SOL_SOCKET, SO_RCVBUF, socket_buffer_bytes);
-  if (endpoint.kind == Endpoint::Kind::tcp) {
-    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  }
-}
-
 FileDescriptor listen_on_tcp(const std::string& key, Endpoint& endpoint) {
   const StreamEndpoint address = stream_endpoint(endpoint);
   FileDescriptor socket(::socket(address.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket) {
-    set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+    const int on = 1;  // without it, only an address is longer in coming back
+    static_cast<void>(::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)));
   }
   if (!socket || ::bind(socket.get(), address.data(), static_cast<socklen_t>(address.size())) != 0 ||
       ::listen(socket.get(), 16) != 0) {
@@ -94,220 +69,18 @@ FileDescriptor listen_on_tcp(const std::string& key, Endpoint& endpoint) {
 
 }  // namespace
 
-// What the connections share. Handlers hold it, so that those that run after the end find it stopped.
-class Sockets::State final : public std::enable_shared_from_this<Sockets::State> {
+class Sockets::State final : public LinkState, public std::enable_shared_from_this<Sockets::State> {
  public:
-  State(asio::io_context& its_io, Uplinks& its_uplinks) : io(its_io), uplinks(its_uplinks) {}
+  using LinkState::LinkState;
 
   void start(const std::vector<LinkOptions>& links);
   void stop();
   void add(std::shared_ptr<Connection> connection);
   [[nodiscard]] std::optional<Endpoint> listening_endpoint(std::size_t index) const;
 
-  asio::io_context& io;
-  Uplinks& uplinks;
-  bool stopped = false;
-  Counters counters;
   std::vector<LinkOptions> options;
-  std::vector<std::shared_ptr<Connection>> connections;
   std::vector<std::shared_ptr<Listener>> listeners;
   std::vector<std::shared_ptr<Connector>> connectors;
-  // Refused since the last link of that key, by reason: whoever connects again and again doesn't fill the log.
-  std::map<std::pair<std::string, Refusal>, std::uint64_t> complaints;
-};
-
-class Sockets::Connection final : public std::enable_shared_from_this<Sockets::Connection>, private Peer::Transport {
- public:
-  Connection(const std::shared_ptr<State>& state, const LinkOptions& link, std::vector<std::byte> token,
-             StreamSocket socket, std::function<void(Refusal)> ended)
-      : state_(state),
-        link_(link),
-        socket_(std::move(socket)),
-        deadline_(state->io),
-        ended_(std::move(ended)),
-        buffer_(read_bytes),
-        peer_(state->uplinks, settings_of(link, std::move(token)), static_cast<Peer::Transport&>(*this)) {}
-
-  void start() {
-    tune(socket_.native_handle(), link_.endpoint);
-    expire_after(handshake_limit, [](Connection& self) { self.peer_.session().close(Refusal::handshake_timeout); });
-    peer_.session().start();
-    read();
-  }
-  // Reads once more, if it isn't reading.
-  void read() {
-    if (reading_ || !socket_.is_open()) {
-      return;
-    }
-    reading_ = true;
-    socket_.async_read_some(asio::buffer(buffer_),
-                            [self = shared_from_this()](const boost::system::error_code& error, std::size_t bytes) {
-                              self->reading_ = false;
-                              self->on_read(error, bytes);
-                            });
-  }
-  void stop() {
-    peer_.session().close(Refusal::stopped);
-    end();
-  }
-  [[nodiscard]] bool ended() const { return !socket_.is_open(); }
-  [[nodiscard]] bool opened() const { return opened_; }
-  [[nodiscard]] Peer& peer() { return peer_; }
-  [[nodiscard]] const LinkOptions& link() const { return link_; }
-  void report() {
-    const PeerCounters& c = peer_.counters();
-    log(LogLevel::info, "{}: {}: {} frames sent ({} bytes), {} received ({} bytes), {} refused, {} not sent in time",
-        link_.key, peer_.session().peer().name, c.sent, c.sent_bytes, c.received, c.received_bytes, c.refused(),
-        c.congested);
-  }
-
- private:
-  static SessionSettings settings_of(const LinkOptions& link, std::vector<std::byte> token) {
-    SessionSettings settings;
-    settings.role = link.listen ? Role::listener : Role::connector;
-    settings.planes = link.planes;
-    settings.token = std::move(token);
-    settings.nonce = make_nonce();
-    settings.expected_peer = link.peer;
-    return settings;
-  }
-
-  void expire_after(std::chrono::milliseconds limit, void (*what)(Connection&)) {
-    deadline_.expires_after(limit);
-    deadline_.async_wait([weak = weak_from_this(), what](const boost::system::error_code& error) {
-      if (const std::shared_ptr<Connection> self = weak.lock(); self && !error && !self->ended()) {
-        what(*self);
-      }
-    });
-  }
-
-  void on_read(const boost::system::error_code& error, std::size_t bytes) {
-    if (ended()) {
-      return;
-    }
-    if (error) {
-      peer_.session().lost();
-      end();
-      return;
-    }
-    peer_.session().receive(std::span(buffer_).first(bytes));
-    if (closing_) {  // only the end of the stream is waited for
-      read();
-    }
-  }
-
-  void on_output() override {
-    if (!writing_ && !flush_posted_) {
-      // After this turn of the loop: what it sends goes out together.
-      flush_posted_ = true;
-      asio::post(state_->io, [self = shared_from_this()] {
-        self->flush_posted_ = false;
-        self->flush();
-      });
-    }
-  }
-
-  void flush() {
-    if (writing_ || ended()) {
-      return;
-    }
-    if (!peer_.session().has_output()) {
-      if (closing_) {
-        boost::system::error_code ignored;
-        socket_.shutdown(StreamSocket::shutdown_send, ignored);
-      }
-      return;
-    }
-    peer_.session().take_output(output_);
-    writing_ = true;
-    asio::async_write(socket_, asio::buffer(output_.memory.data(), output_.used),
-                      [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {
-                        self->writing_ = false;
-                        if (self->ended()) {
-                          return;
-                        }
-                        if (error) {
-                          self->peer_.session().lost();
-                          self->end();
-                          return;
-                        }
-                        self->flush();
-                      });
-  }
-
-  void on_open() override {
-    opened_ = true;
-    ++state_->counters.opened;
-    std::erase_if(state_->complaints, [this](const auto& entry) { return entry.first.first == link_.key; });
-    deadline_.cancel();
-    log(LogLevel::info, "{}: linked to {} over {}", link_.key, peer_.session().peer().name, link_.endpoint.text());
-  }
-
-  void on_closed(Refusal reason, bool by_peer) override {
-    reason_ = reason;
-    closing_ = true;
-    const std::string who = peer_.session().peer().name.empty() ? link_.endpoint.text() : peer_.session().peer().name;
-    if (opened_) {
-      ++state_->counters.lost;
-      if (!state_->stopped) {
-        const bool orderly = reason == Refusal::stopped;
-        log(orderly ? LogLevel::info : LogLevel::warning, "{}: the link to {} has ended: {}{}", link_.key, who,
-            by_peer && !orderly ? "it says: " : "", describe(reason));
-        report();
-      }
-    } else if (!state_->stopped) {
-      ++state_->counters.refused;
-      complain(reason, by_peer, who);
-    }
-    // The goodbye goes out; then the peer's end of the stream is waited for, since closing now could take it back.
-    expire_after(farewell_limit, [](Connection& self) { self.end(); });
-    on_output();
-  }
-
-  void complain(Refusal reason, bool by_peer, const std::string& who) const {
-    const std::uint64_t count = ++state_->complaints[{link_.key, reason}];
-    if ((count & (count - 1)) != 0) {
-      return;
-    }
-    const std::string advice = remedy(reason);
-    log(reason == Refusal::connection_lost ? LogLevel::debug : LogLevel::error, "{}: no link with {}: {}{}{}{}",
-        link_.key, who, by_peer ? "it says: " : "", describe(reason), advice.empty() ? "" : "; ", advice);
-  }
-
-  void end() {
-    if (ended()) {
-      return;
-    }
-    if (!writing_ && peer_.session().has_output()) {  // a last goodbye, if it goes without waiting
-      peer_.session().take_output(output_);
-      static_cast<void>(
-          ::send(socket_.native_handle(), output_.memory.data(), output_.used, MSG_NOSIGNAL | MSG_DONTWAIT));
-    }
-    boost::system::error_code ignored;
-    deadline_.cancel();
-    socket_.close(ignored);
-    asio::post(state_->io, [self = shared_from_this()] {
-      std::erase(self->state_->connections, self);
-      if (!self->state_->stopped && self->ended_) {
-        self->ended_(self->reason_);
-      }
-    });
-  }
-
-  std::shared_ptr<State> state_;
-  LinkOptions link_;
-  StreamSocket socket_;
-  asio::steady_timer deadline_;
-  std::function<void(Refusal)> ended_;
-  std::vector<std::byte> buffer_;
-  Session::Output output_;  // being written
-  bool reading_ = false;
-  bool writing_ = false;
-  bool flush_posted_ = false;
-  bool opened_ = false;
-  bool closing_ = false;
-  Refusal reason_ = Refusal::none;
-  Peer peer_;
 };
 
 class Sockets::Listener final : public std::enable_shared_from_this<Sockets::Listener> {

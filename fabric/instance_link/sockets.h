@@ -8,22 +8,12 @@
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "fabric/instance_link/endpoint.h"
+#include "fabric/instance_link/link_options.h"
 #include "fabric/instance_link/uplinks.h"
 
 namespace orrery::instance_link {
-
-struct LinkOptions {
-  std::string key;  // what messages call it: "network.link.0"
-  bool listen = false;
-  Endpoint endpoint;
-  std::string token_file;
-  std::string peer;         // server.name of the other side; empty: any
-  std::uint8_t planes = 1;  // bit p: plane p
-};
 
 class Sockets {
  public:
@@ -52,7 +42,6 @@ class Sockets {
 
  private:
   class State;
-  class Connection;
   class Listener;
   class Connector;
   std::shared_ptr<State> state_;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/config.h"
-#include "fabric/instance_link/sockets.h"
+#include "fabric/instance_link/link_options.h"
 #include "systemc_models/server/server_config.h"
 #include "systemc_models/server/topology.h"
 
