@@ -83,6 +83,7 @@ Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint,
   Device device;
   device.bars = rnic::mlx5_bars();
   device.config_space = rnic::make_mlx5_config_space(device_model->identity(), function_link(config, endpoint));
+  device.translated_allowed = settings.memory_types;
   device.management = &device_model->management();
   device.model = std::move(device_model);
   return device;

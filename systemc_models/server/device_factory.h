@@ -28,6 +28,8 @@ struct Device {
   std::unique_ptr<pcie::DeviceModel> model;
   std::unique_ptr<pcie::ConfigSpace> config_space;
   pcie::BarDescriptions bars;
+  // Its AT = 10b requests name addresses that the host gave it, so they may pass the IOMMU.
+  bool translated_allowed = false;
   rnic::ManagementBlock* management = nullptr;  // of the model; RNICs with the mlx5 personality
 };
 

@@ -42,10 +42,6 @@ std::string module_name(std::string name) {
   return name;
 }
 
-}  // namespace
-
-namespace {
-
 // RNICs keep their ordinals where another model has taken a slot.
 unsigned network_interfaces(const Topology& topology) {
   unsigned interfaces = 0;
@@ -119,9 +115,7 @@ Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
         module_name(described.name).c_str(), simulation, settings, *device.config_space, device.bars, *device.model));
     pcie::EndpointModule& endpoint = *endpoints.back();
     endpoint.core.set_bdf(described.bdf);
-    // Such an RNIC uses addresses that the host gave it, so its translated requests pass the IOMMU.
-    complex->core.allow_translated(described.bdf, described.kind == EndpointKind::rnic &&
-                                                      config.rnic.virtualization == RnicVirtualization::vstellar);
+    complex->core.allow_translated(described.bdf, device.translated_allowed);
     if (described.switch_index) {
       device_links.push_back(std::make_unique<pcie::LinkModule>(("link_" + module_name(described.name)).c_str(),
                                                                 simulation, described.link));
