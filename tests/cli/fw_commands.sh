@@ -2,41 +2,20 @@
 # fw_commands.sh: `orrery fw` and a server whose firmware is linked in: found, asked, disturbed, and gone.
 set -euo pipefail
 
-: "${ORRERY:?name the orrery program under test}"
-orrery=$ORRERY
-work=$(mktemp -d)
-chmod 700 "$work"
-export XDG_RUNTIME_DIR=$work/run
-mkdir -m 700 "$XDG_RUNTIME_DIR"
-servers=()
-cleanup() {
-    local pid
-    for pid in "${servers[@]}"; do kill "$pid" 2>/dev/null || true; done
-    wait 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-fail() {
-    printf 'FAILED: %s\n' "$*" >&2
-    cat "$work"/*.log >&2
-    exit 1
-}
+. "$(dirname "$0")/../guests/lib.sh"
+
 # says STATUS PATTERN ARGUMENTS…
 says() {
     local want=$1 pattern=$2 status=0
     shift 2
-    "$orrery" fw "$@" >"$work/said.log" 2>&1 || status=$?
+    "$ORRERY" fw "$@" >"$WORK/said.log" 2>&1 || status=$?
     [ "$status" = "$want" ] || fail "orrery fw $*: status $status"
-    [ -z "$pattern" ] || grep -qE -- "$pattern" "$work/said.log" || fail "orrery fw $* doesn't say $pattern"
+    [ -z "$pattern" ] || grep -qE -- "$pattern" "$WORK/said.log" || fail "orrery fw $* doesn't say $pattern"
 }
 start() {
-    "$orrery" fw run --target native --run "$1" --json >"$work/$1.log" 2>&1 &
-    servers+=("$!")
-    for _ in $(seq 100); do
-        [ -s "$work/$1.log" ] && return 0
-        sleep 0.1
-    done
-    fail "no server"
+    "$ORRERY" fw run --target native --run "$1" --json >"$WORK/$1.log" 2>&1 &
+    STARTED+=("$!")
+    until_true 10 "server $1" test -s "$WORK/$1.log"
 }
 
 says 1 'no run with RNIC firmware' status
@@ -59,11 +38,11 @@ start two
 says 1 'runs with RNIC firmware: (one, two|two, one)' status
 says 0 'rnic0' status two
 says 0 'rnic0' status "$XDG_RUNTIME_DIR"/orrery-*/one
-kill "${servers[0]}"
-wait "${servers[0]}" 2>/dev/null || true
+kill "${STARTED[0]}"
+wait "${STARTED[0]}" 2>/dev/null || true
 says 0 'rnic0' status
 [ -z "$(find "$XDG_RUNTIME_DIR" -name one)" ] || fail "the run's folder is left"
 says 0 'Mlx5Command' test --target native --list
 says 1 'needs a machine' test --target native --elf x.elf
-says 1 'can.t be read' run --elf "$work/none.elf"
-echo ok
+says 1 'can.t be read' run --elf "$WORK/none.elf"
+pass "found, asked, disturbed, and gone"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the tests with real guests share. Sourced; the caller has `set -euo pipefail`.
+# What the tests with real guests, and others that run the program in the background, share. Sourced; the caller has `set -euo pipefail`.
 # ORRERY names the program under test.
 
 : "${ORRERY:?name the orrery program under test}"

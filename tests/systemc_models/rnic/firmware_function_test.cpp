@@ -39,6 +39,13 @@ class FirmwareFunction : public testing::Test,
     processor->boot();
     write32(reg::wait, 1);
   }
+  // The driver gives a command, and the processor does nothing about it.
+  void hang_in_a_command() {
+    hangs = true;
+    driver.prepare(0, Mlx5Driver::command(0x800), 16);
+    driver.ring(0);
+    bus.run();
+  }
   void end_machine() {
     processor.reset();
     function.disconnect();
@@ -176,10 +183,7 @@ TEST_F(FirmwareFunction, ResetOfARunningMachineIsACrash) {
 TEST_F(FirmwareFunction, WatchdogFindsAProcessorThatHangs) {
   boot_machine();
   driver.bring_up();
-  hangs = true;
-  driver.prepare(0, Mlx5Driver::command(0x800), 16);
-  driver.ring(0);
-  bus.run();
+  hang_in_a_command();
   EXPECT_EQ(rnic.management().counters().crashes, 1U);
   EXPECT_EQ(rnic.management().read32(reg::crash_record + 4), static_cast<std::uint32_t>(reg::ResetCause::watchdog));
   EXPECT_EQ(starts, 2);
@@ -189,10 +193,7 @@ TEST_F(FirmwareFunction, DebuggerHoldsTheWatchdog) {
   boot_machine();
   driver.bring_up();
   rnic.management().hold_watchdog(true);
-  hangs = true;
-  driver.prepare(0, Mlx5Driver::command(0x800), 16);
-  driver.ring(0);
-  bus.run();
+  hang_in_a_command();
   bus.simulation.events.advance_to(bus.simulation.now() + Picoseconds{3'600'000'000'000'000});  // an hour
   EXPECT_EQ(rnic.management().counters().crashes, 0U);
   EXPECT_FALSE(driver.collect(0).answered);
@@ -210,10 +211,7 @@ TEST_F(FirmwareFunction, WatchdogCountsAgainAfterTheDebugger) {
   boot_machine();
   driver.bring_up();
   rnic.management().hold_watchdog(true);
-  hangs = true;
-  driver.prepare(0, Mlx5Driver::command(0x800), 16);
-  driver.ring(0);
-  bus.run();
+  hang_in_a_command();
   EXPECT_EQ(rnic.management().counters().crashes, 0U);
   rnic.management().hold_watchdog(false);
   bus.run();

@@ -4,18 +4,9 @@
 namespace orrery::test::verbs_counters_test {
 namespace {
 
-class CountersTest : public VerbsTest {
+class CountersTest : public QpPairTest {
  protected:
-  static constexpr std::uint64_t area = 1U << 16;
   static constexpr std::uint32_t set_a = 7, set_b = 255;
-  GuestCq ca = a.make_cq(8);
-  GuestCq cb = b.make_cq(8);
-  GuestQp qa = a.make_qp(QpType::rc, ca);
-  GuestQp qb = b.make_qp(QpType::rc, cb);
-  std::uint64_t ma = a.allocate(area);
-  std::uint64_t mb = b.allocate(area);
-  std::uint32_t ka = a.make_key(ma, area);
-  std::uint32_t kb = b.make_key(mb, area);
 
   void connect() {
     qa.context.counter_set = set_a;

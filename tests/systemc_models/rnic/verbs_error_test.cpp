@@ -4,22 +4,8 @@
 namespace orrery::test::verbs_error_test {
 namespace {
 
-class ErrorTest : public VerbsTest {
+class ErrorTest : public QpPairTest {
  protected:
-  static constexpr std::uint64_t area = 1U << 20;
-  GuestCq ca = a.make_cq(8);
-  GuestCq cb = b.make_cq(8);
-  GuestQp qa = a.make_qp(QpType::rc, ca);
-  GuestQp qb = b.make_qp(QpType::rc, cb);
-  std::uint64_t ma = a.allocate(area);
-  std::uint64_t mb = b.allocate(area);
-  std::uint32_t ka = a.make_key(ma, area);
-  std::uint32_t kb = b.make_key(mb, area);
-
-  ErrorTest() {
-    fill(a, ma, area, 1);
-    fill(b, mb, area, 2);
-  }
   void connect() { Node::connect(a, qa, b, qb); }
   Wqe send(std::uint32_t bytes) { return Wqe{}.data({ma, bytes, ka}); }
   Wqe write(std::uint32_t bytes) { return Wqe{.opcode = op::write}.remote(mb, kb).data({ma, bytes, ka}); }

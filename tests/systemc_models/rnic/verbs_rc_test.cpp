@@ -4,23 +4,9 @@
 namespace orrery::test::verbs_rc_test {
 namespace {
 
-class RcTest : public VerbsTest {
+class RcTest : public QpPairTest {
  protected:
-  static constexpr std::uint64_t area = 1U << 20;
-  GuestCq ca = a.make_cq(8);
-  GuestCq cb = b.make_cq(8);
-  GuestQp qa = a.make_qp(QpType::rc, ca);
-  GuestQp qb = b.make_qp(QpType::rc, cb);
-  std::uint64_t ma = a.allocate(area);
-  std::uint64_t mb = b.allocate(area);
-  std::uint32_t ka = a.make_key(ma, area);
-  std::uint32_t kb = b.make_key(mb, area);
-
-  RcTest() {
-    Node::connect(a, qa, b, qb);
-    fill(a, ma, area, 1);
-    fill(b, mb, area, 2);
-  }
+  RcTest() { Node::connect(a, qa, b, qb); }
   Wqe send(std::uint64_t offset, std::uint32_t bytes) { return Wqe{}.data({ma + offset, bytes, ka}); }
   Wqe write(std::uint64_t from, std::uint64_t to, std::uint32_t bytes) {
     return Wqe{.opcode = op::write}.remote(mb + to, kb).data({ma + from, bytes, ka});

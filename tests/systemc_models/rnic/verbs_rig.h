@@ -62,4 +62,23 @@ class VerbsTest : public testing::Test {
   void expect_none(Node& node, GuestCq& cq) { EXPECT_FALSE(node.poll(cq).has_value()); }
 };
 
+// An RC QP on each node, not yet connected, and memory that each may have touched by the other.
+class QpPairTest : public VerbsTest {
+ protected:
+  static constexpr std::uint64_t area = 1U << 20;
+  GuestCq ca = a.make_cq(8);
+  GuestCq cb = b.make_cq(8);
+  GuestQp qa = a.make_qp(QpType::rc, ca);
+  GuestQp qb = b.make_qp(QpType::rc, cb);
+  std::uint64_t ma = a.allocate(area);
+  std::uint64_t mb = b.allocate(area);
+  std::uint32_t ka = a.make_key(ma, area);
+  std::uint32_t kb = b.make_key(mb, area);
+
+  QpPairTest() {
+    fill(a, ma, area, 1);
+    fill(b, mb, area, 2);
+  }
+};
+
 }  // namespace orrery::test
