@@ -1,6 +1,8 @@
 #!/bin/bash
-# How long a guest takes to boot with all its devices, against the same QEMU without them: each from QEMU's
-# start to its end, the guest's init running /bin/true and switching off. Prints a table; asserts nothing.
+# How long a guest takes to boot with all its devices, against the same QEMU without them, and against the same with a
+# device of QEMU's own (virtio-rng) in each of their slots: what is the emulated server's, and what any device costs. From QEMU's start until its
+# userland is up ("ready"), until the drivers of all its devices are loaded, and until it has run /bin/true and
+# switched itself off. Prints a table; asserts nothing.
 #   bench/guest_boot.sh [ROUNDS] [KERNEL]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -30,31 +32,40 @@ for _ in $(seq 100); do
     }
     sleep 0.1
 done
-# The command itself, without comments; and the same without the emulated functions.
-grep -v '^#' "$work/arguments" | grep . >"$work/with.sh"
+# The command itself, without comments and with the console on stdout; and the same without the emulated functions.
+grep -v '^#' "$work/arguments" | grep . |
+    sed 's/-chardev socket,id=console,[^ ]*/-chardev stdio,id=console,signal=off/' >"$work/with.sh"
 grep -v vfio-user-pci "$work/with.sh" | sed '$s/ \\$//' >"$work/without.sh"
+sed 's/"driver":"vfio-user-pci",\(.*"addr":"0x0"\).*}/"driver":"virtio-rng-pci",\1}/' "$work/with.sh" >"$work/stock.sh"
 
+# Prints the milliseconds to `ready`, to `drivers loaded`, to the end.
 milliseconds() {
-    local begin end
+    local begin line ready='' drivers=''
     begin=$(date +%s%N)
-    timeout 300 sh "$1" >"$work/qemu.log" 2>&1 || {
-        cat "$work/qemu.log" >&2
+    while IFS= read -r line; do
+        case $line in
+        *'orrery-guest: ready'*) ready=$(((${EPOCHREALTIME/./} - begin / 1000) / 1000)) ;;
+        *'orrery-guest: drivers loaded'*) drivers=$(((${EPOCHREALTIME/./} - begin / 1000) / 1000)) ;;
+        esac
+        echo "$line" >>"$work/console.log"
+    done < <(timeout 300 sh "$1" 2>&1 </dev/null)
+    [ -n "$ready$drivers" ] || {
+        cat "$work/console.log" >&2
+        echo "bench/guest_boot.sh: the guest didn't come up" >&2
         return 1
     }
-    end=$(date +%s%N)
-    echo $(((end - begin) / 1000000))
+    echo "$ready $drivers $(((${EPOCHREALTIME/./} - begin / 1000) / 1000))"
 }
 milliseconds "$work/with.sh" >/dev/null # caches warm
-: >"$work/with"
-: >"$work/without"
 for _ in $(seq "$rounds"); do
-    milliseconds "$work/without.sh" >>"$work/without"
-    milliseconds "$work/with.sh" >>"$work/with"
+    for kind in without stock with; do milliseconds "$work/$kind.sh" >>"$work/$kind"; done
 done
-for kind in without with; do
-    sort -n "$work/$kind" | awk -v kind="$kind" '{v[NR]=$1} END {
-        printf "%-8s devices: min %6d ms, median %6d ms, max %6d ms (%d boots)\n", kind, v[1], v[int((NR+1)/2)], v[NR], NR}'
+# median KIND COLUMN
+median() { awk -v c="$2" '{print $c}' "$work/$1" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
+echo "medians of $rounds boots, ms: none, stock devices, ours; ours to none, ours to stock"
+column=0
+for until in 'ready' 'drivers loaded' 'switched off'; do
+    column=$((column + 1))
+    awk -v a="$(median without $column)" -v b="$(median stock $column)" -v c="$(median with $column)" -v u="$until" \
+        'BEGIN {printf "%-16s %7d %7d %7d %6.2f %6.2f\n", u, a, b, c, c / a, c / b}'
 done
-awk -v a="$(sort -n "$work/with" | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}')" \
-    -v b="$(sort -n "$work/without" | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}')" \
-    'BEGIN {printf "ratio of the medians: %.2f\n", a / b}'

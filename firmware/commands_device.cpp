@@ -16,6 +16,23 @@ Result from_hardware(reg::ContextStatus status) {
   return result;
 }
 
+namespace {
+
+void stop(Firmware& fw, Function& function) {
+  if (!function.initialised) {
+    return;
+  }
+  function.initialised = false;
+  fw.drop_objects(function, true);
+  function.vport.promiscuous = 0;
+  function.vport.roce = 0;
+  function.vport.down = false;
+  function.vport.addresses = 0;  // the hardware has forgotten them
+  fw.write_function(function);
+}
+
+}  // namespace
+
 Result enable_hca(Firmware& /*fw*/, Function& function) {
   if (function.enabled) {
     return failed(Status::bad_system_state, Syndrome::already);
@@ -25,7 +42,7 @@ Result enable_hca(Firmware& /*fw*/, Function& function) {
 }
 
 Result disable_hca(Firmware& fw, Function& function) {
-  teardown_hca(fw, function);
+  stop(fw, function);
   fw.drop_pages(function);
   function.enabled = false;
   function.issi = 0;
@@ -42,22 +59,22 @@ Result init_hca(Firmware& fw, Function& function) {
   return {};
 }
 
-// Whatever the driver left behind goes, but for its pages: it takes those back afterwards.
+// Graceful: whatever the driver left behind goes, but for its pages, which it takes back afterwards. By force: the pages
+// go as well, since the driver, at the machine's end, talks to this function no more. Prepared for the fast one: nothing
+// goes yet; the driver then sets the interface's state to disabled (command_queue.cpp).
 Result teardown_hca(Firmware& fw, Function& function) {
-  if (fw.opcode() == 0x103 && fw.op_mod() != 0) {
-    return failed(Status::bad_parameter, Syndrome::unsupported);  // fast and forced teardown are not offered
+  constexpr std::uint32_t graceful = 0, force = 1, prepare_fast = 2;
+  switch (fw.input().word(0x08) & 0xffffU) {
+    case graceful:
+      stop(fw, function);
+      return {};
+    case force:
+      return disable_hca(fw, function);
+    case prepare_fast:
+      return {};
+    default:
+      return failed(Status::bad_parameter, Syndrome::value);
   }
-  if (!function.initialised) {
-    return {};
-  }
-  function.initialised = false;
-  fw.drop_objects(function, true);
-  function.vport.promiscuous = 0;
-  function.vport.roce = 0;
-  function.vport.down = false;
-  function.vport.addresses = 0;  // the hardware has forgotten them
-  fw.write_function(function);
-  return {};
 }
 
 Result query_issi(Firmware& fw, Function& function) {

@@ -270,6 +270,46 @@ TEST_F(Mlx5Command, TeardownDropsWhatIsLeft) {
   driver.bring_up();
 }
 
+// The driver's last command at shutdown; after kexec the next kernel starts from ENABLE_HCA.
+TEST_F(Mlx5Command, ForcedTeardownLeavesNothing) {
+  objects();
+  static_cast<void>(ready_qp());
+  const Reply reply = driver.run(0x103, 0, {1});
+  EXPECT_TRUE(reply.ok());
+  EXPECT_EQ(reply.output[0x0c] & 1U, 0U);  // state: it was done
+  EXPECT_FALSE(data->has(ContextKind::cq, cqn));
+  if (firmware::Firmware* fw = native_firmware()) {
+    EXPECT_EQ(fw->qps.used(), 0U);
+    EXPECT_EQ(fw->pds.used(), 0U);
+    EXPECT_EQ(fw->page_count, 0U);
+  }
+  driver.forget_command_eq();
+  EXPECT_EQ(driver.run(0x800).status, number(Status::bad_system_state));
+  driver.bring_up();
+  EXPECT_TRUE(driver.run(0x800).ok());
+}
+
+// Prepared by a command, done by the interface's state.
+TEST_F(Mlx5Command, FastTeardown) {
+  objects();
+  const Reply reply = driver.run(0x103, 0, {2});
+  EXPECT_TRUE(reply.ok());
+  EXPECT_EQ(reply.output[0x0c] & 1U, 0U);
+  EXPECT_TRUE(data->has(ContextKind::cq, cqn));
+  driver.write(0x014, 1U << 8);
+  bus.run();
+  EXPECT_EQ(driver.read(0x014) >> 8 & 7U, 1U);
+  EXPECT_FALSE(data->has(ContextKind::cq, cqn));
+  driver.forget_command_eq();
+  driver.bring_up();
+}
+
+TEST_F(Mlx5Command, TeardownOfAnUnknownKind) {
+  objects();
+  EXPECT_EQ(driver.run(0x103, 0, {3}).status, number(Status::bad_parameter));
+  EXPECT_TRUE(data->has(ContextKind::cq, cqn));
+}
+
 TEST_F(Mlx5Command, Exhaustion) {
   driver.bring_up();
   std::vector<std::uint32_t> given;
