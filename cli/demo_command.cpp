@@ -249,6 +249,9 @@ class Demo {
     set_acs(acs_redirect);
     keep(guest_results(exec({program, "--size", options_.size, "copy"})), "redirected");
     check_routes();
+    for (std::size_t i = 0; i < host_->platform().topology().switches.size(); ++i) {
+      host_->platform().set_acs(i, config.switch_acs(static_cast<unsigned>(i)));
+    }
   }
 
   // A direct copy and the same copy redirected: only the second may cross the root complex, and it takes longer.

@@ -1,6 +1,8 @@
 #include "cli/demo_rdma.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -40,6 +42,12 @@ std::string line_with(const std::string& output, const std::string& part) {
   return {};
 }
 
+// The words of the line that has `part` in it.
+std::vector<std::string> words_with(const std::string& output, const std::string& part) {
+  std::istringstream text(line_with(output, part));
+  return {std::istream_iterator<std::string>(text), {}};
+}
+
 }  // namespace
 
 std::vector<models::GuestConfig> demo_guests(const models::ServerConfig& config, const models::Topology& topology) {
@@ -71,15 +79,30 @@ std::vector<std::string> demo_network_arguments(const bridge::RunDirectory& run,
           "-device", fmt::format("virtio-net-pci,bus=pcie.0,netdev=between,mac=52:54:00:09:00:{:02x}", guest + 1)};
 }
 
+// Addresses: 10.9.0.N between the guests, over which programs agree; 10.8.0.N on mlx5_0's own port, if it is Ethernet.
 void DemoRdma::bring_up() {
   for (unsigned guest = 0; guest < 2; ++guest) {
-    const std::string script = fmt::format(
+    std::string script = fmt::format(
         "modprobe mlx5_ib && modprobe ib_uverbs && modprobe virtio_net || exit 1;"
-        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do"
-        " ibv_devinfo -d mlx5_0 2>/dev/null | grep -q PORT_ACTIVE && break; sleep 0.5; done;"
         "device=$(grep -l 52:54:00:09 /sys/class/net/*/address | cut -d/ -f5);"
-        "ip addr add 10.9.0.{}/24 dev $device && ip link set $device up && ibv_devinfo",
+        "ip addr add 10.9.0.{0}/24 dev $device && ip link set $device up || exit 1;"
+        "for device in /sys/class/infiniband/*/device/net/*; do"
+        "  [ ! -e $device ] || ip link set ${{device##*/}} up || exit 1; done;",
         guest + 1);
+    if (ethernet()) {
+      script += fmt::format(
+          "ip addr add 10.8.0.{0}/24 dev $(ls /sys/class/infiniband/mlx5_0/device/net) || exit 1;"
+          "cd /sys/class/infiniband/mlx5_0/ports/1; tries=0; gid=;"
+          "until [ -n \"$gid\" ] || [ $tries -eq 40 ]; do"
+          "  for i in 0 1 2 3 4 5 6 7; do"
+          "    grep -q 'RoCE v2' gid_attrs/types/$i 2>/dev/null && grep -q ffff:0a08:000{0} gids/$i && gid=$i; done;"
+          "  [ -n \"$gid\" ] || sleep 0.25; tries=$((tries + 1)); done;"
+          "echo gid_index: $gid;",
+          guest + 1);
+    }
+    script +=
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do"
+        " ibv_devinfo | grep -q PORT_DOWN || break; sleep 0.5; done; ibv_devinfo";
     const DemoGuests::Outcome outcome = guests_.run(guest, {"sh", "-c", script});
     std::size_t active = 0;
     for (std::size_t at = 0; (at = outcome.output.find("PORT_ACTIVE", at)) != std::string::npos; ++at) {
@@ -100,25 +123,43 @@ void DemoRdma::bring_up() {
     const std::vector<std::string> board = line_of(outcome.output, "board_id:");
     rows_.push_back(
         {"ibv_devinfo", guests_[guest].name(),
-         fmt::format("{} active, firmware {}, board {}", active, firmware.size() > 1 ? firmware[1] : "unknown",
-                     board.size() > 1 ? board[1] : "unknown")});
+         fmt::format("{} active ({}), firmware {}, board {}", active, ethernet() ? "RoCE" : "InfiniBand",
+                     firmware.size() > 1 ? firmware[1] : "unknown", board.size() > 1 ? board[1] : "unknown")});
+    if (ethernet()) {
+      const std::vector<std::string> gid = line_of(outcome.output, "gid_index:");
+      gid_index_[guest] = gid.size() > 1 ? gid[1] : "none";
+      checks_.push_back({gid.size() > 1, rdma_check_kind,
+                         fmt::format("{}: GID {} of mlx5_0 is RoCE v2 with its IPv4 address", guests_[guest].name(),
+                                     gid_index_[guest])});
+    }
   }
 }
 
-DemoGuests::PairOutcome DemoRdma::pair(std::vector<std::string> program, const std::string& what) {
-  program.insert(program.end(), {"-d", "mlx5_0"});
-  std::vector<std::string> client = program;
-  client.push_back("10.9.0.1");
+DemoGuests::PairOutcome DemoRdma::pair(const std::vector<std::string>& program, const char* gid_option,
+                                       const std::string& what) {
+  std::array<std::vector<std::string>, 2> commands{program, program};
+  for (unsigned guest = 0; guest < 2; ++guest) {
+    commands[guest].insert(commands[guest].end(), {"-d", "mlx5_0"});
+    if (ethernet()) {
+      commands[guest].insert(commands[guest].end(), {gid_option, gid_index_[guest]});
+    }
+  }
+  commands[1].emplace_back("10.9.0.1");
+  return commands_pair(commands[0], commands[1], what);
+}
+
+DemoGuests::PairOutcome DemoRdma::commands_pair(const std::vector<std::string>& server,
+                                                const std::vector<std::string>& client, const std::string& what) {
   DemoGuests::PairOutcome outcome;
   // perftest times itself by the emulated CPU's cycle counter, and gives up if that ran unevenly: once more, then.
   for (int attempt = 0; attempt < 3; ++attempt) {
-    outcome = guests_.run_pair(0, 1, program, client);
+    outcome = guests_.run_pair(0, 1, server, client);
     if (outcome.passed() ||
         (outcome.server.output + outcome.client.output).find("produce a report") == std::string::npos) {
       break;
     }
   }
-  checks_.push_back({outcome.passed(), rdma_check_kind, fmt::format("{}: {}", program.front(), what)});
+  checks_.push_back({outcome.passed(), rdma_check_kind, fmt::format("{}: {}", client.front(), what)});
   return outcome;
 }
 
@@ -133,7 +174,7 @@ RnicLink DemoRdma::link_of(const std::string& rnic) const {
 
 void DemoRdma::measure_read() {
   const TlpKeeper keeper(host_.platform().simulation());
-  const DemoGuests::PairOutcome outcome = pair({"ib_read_lat", "-n", "20", "-s", read_size, "-F"},
+  const DemoGuests::PairOutcome outcome = pair({"ib_read_lat", "-n", "20", "-s", read_size, "-F"}, "-x",
                                                "256 bytes read from the other guest's memory, 20 times");
   const std::vector<std::string> result = line_of(outcome.client.output, read_size);
   rows_.push_back(
@@ -152,21 +193,74 @@ void DemoRdma::measure_read() {
                                 : std::string("no READ among the TLPs")});
 }
 
+// The second guest's RNIC writes into the memory of a GPU below the same switch as the first guest's mlx5_0.
+void DemoRdma::write_to_gpu() {
+  const TlpKeeper keeper(host_.platform().simulation());
+  const std::string gid = ethernet() ? fmt::format("-g {}", gid_index_[0]) : "";
+  // Three levels up from the RNIC is its switch's upstream port; the GPUs (class 0302) hang from its other ports.
+  const std::string server = fmt::format(
+      "gpu=$(ls -d /sys/class/infiniband/mlx5_0/device/../../*/*/class | xargs grep -l 0x0302 | head -n 1);"
+      "gpu=${{gpu%/class}}; exec orrery-guest-verbs -d mlx5_0 {} -G ${{gpu##*/}}",
+      gid);
+  std::vector<std::string> client{"orrery-guest-verbs", "-d", "mlx5_0", "-n", "8", "-s", "65536"};
+  if (ethernet()) {
+    client.insert(client.end(), {"-g", gid_index_[1]});
+  }
+  client.emplace_back("10.9.0.1");
+  const DemoGuests::PairOutcome outcome =
+      commands_pair({"sh", "-c", server}, client,
+                    "random WRITEs, READs, SENDs and atomics on the other guest's GPU, every byte compared");
+  std::uint64_t direct = 0;
+  std::uint64_t crossed = 0;
+  for (const pcie::TraceRecord& record : keeper.records()) {
+    if (record.at() != pcie::AddressType::translated) {
+      continue;
+    }
+    for (const models::Platform::LinkReport& link : host_.platform().links()) {
+      direct += link.up_id == record.link && link.name.starts_with("rnic") ? record.count : 0U;
+      crossed += link.up_id == record.link && link.name.starts_with("switch") ? record.count : 0U;
+    }
+  }
+  std::string way =
+      fmt::format("{} TLPs with AT = 10b from RNICs, {} of them on a link to the root complex", direct, crossed);
+  if (host_.platform().config().rnic.virtualization == models::RnicVirtualization::vstellar) {
+    checks_.push_back({direct > 0 && crossed == 0, rdma_check_kind, "GPUDirect: " + way});
+  }
+  const std::vector<std::string> passed = words_with(outcome.client.output, "pass,");
+  rows_.push_back({"GPUDirect", passed.size() > 3 ? passed[3] + " B" : "", std::move(way)});
+}
+
 void DemoRdma::run(const std::function<void(const std::string&)>& step) {
-  step("Two guests' mlx5 drivers bring up their RNICs: ibv_devinfo");
+  step(fmt::format("Two guests' mlx5 drivers bring up their RNICs ({}): ibv_devinfo",
+                   ethernet() ? "RoCE v2" : "InfiniBand"));
   bring_up();
   step("ibv_rc_pingpong between the guests, data compared");
   const DemoGuests::PairOutcome pingpong =
-      pair({"ibv_rc_pingpong", "-c", "-n", "50"}, "50 messages of 4 KiB there and back, compared");
+      pair({"ibv_rc_pingpong", "-c", "-n", "50"}, "-g", "50 messages of 4 KiB there and back, compared");
   rows_.push_back({"ibv_rc_pingpong", "4 KiB", line_with(pingpong.client.output, "iters in")});
   step("ib_write_bw: RDMA WRITE into the other guest's memory");
-  const DemoGuests::PairOutcome write =
-      pair({"ib_write_bw", "-n", "100", "-s", "65536", "-F"}, "100 messages of 64 KiB written to the other guest");
+  const DemoGuests::PairOutcome write = pair({"ib_write_bw", "-n", "100", "-s", "65536", "-F"}, "-x",
+                                             "100 messages of 64 KiB written to the other guest");
   const std::vector<std::string> bandwidth = line_of(write.client.output, "65536");
   rows_.push_back(
       {"ib_write_bw", "64 KiB", bandwidth.size() > 3 ? bandwidth[3] + " MiB/s, by the guest's clock" : "none"});
   step("ib_read_lat: RDMA READ, every TLP noted");
   measure_read();
+  if (ethernet()) {
+    step("rping: connection by address (rdma_cm), data compared");
+    commands_pair({"rping", "-s", "-a", "10.8.0.1", "-C", "20", "-V"},
+                  {"rping", "-c", "-a", "10.8.0.1", "-C", "20", "-V"},
+                  "20 buffers read and written by address of the other guest, compared");
+    rows_.push_back({"rping", "64 B", "20 pings, connected by IP address through the connection manager"});
+  }
+  if (const std::string release = guests_.exec(0, {"uname", "-r"}); release < "6.19" && release[0] == '6') {
+    rows_.push_back(
+        {"GPUDirect", "",
+         "left out: Linux " + release.substr(0, release.find('\n')) + " doesn't export GPU memory (6.19 does)"});
+    return;
+  }
+  step("GPUDirect: the other guest's RDMA into GPU memory");
+  write_to_gpu();
 }
 
 void DemoRdma::print() const {

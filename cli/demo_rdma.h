@@ -1,6 +1,7 @@
 // What the demonstration shows of the RNICs: two guests' stock drivers and programs move data between them.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -40,8 +41,16 @@ class DemoRdma {
     std::string result;  // in the guest's own words
   };
   void bring_up();
-  // The programs' outcome, on mlx5_0 of both guests; a check.
-  DemoGuests::PairOutcome pair(std::vector<std::string> program, const std::string& what);
+  // Runs a program as server in the first and as client in the second guest, on mlx5_0 of both; a check. `gid_option`
+  // is how the program is told the source GID, which it needs on an Ethernet port.
+  DemoGuests::PairOutcome pair(const std::vector<std::string>& program, const char* gid_option,
+                               const std::string& what);
+  DemoGuests::PairOutcome commands_pair(const std::vector<std::string>& server, const std::vector<std::string>& client,
+                                        const std::string& what);
+  void write_to_gpu();
+  [[nodiscard]] bool ethernet() const {
+    return host_.platform().config().rnic.port_type == models::RnicPortType::ethernet;
+  }
   void measure_read();
   [[nodiscard]] RnicLink link_of(const std::string& rnic) const;
 
@@ -49,7 +58,8 @@ class DemoRdma {
   DemoGuests& guests_;
   std::string requester_;
   std::vector<std::string> responders_;
-  std::string responder_;  // the one that answered
+  std::array<std::string, 2> gid_index_;  // of mlx5_0: RoCE v2 with its IPv4 address
+  std::string responder_;                 // the one that answered
   std::vector<Check> checks_;
   std::vector<Row> rows_;
   std::optional<LatencyBreakdown> breakdown_;

@@ -55,9 +55,11 @@ class Reader {
     }
     return none;
   }
-  [[nodiscard]] std::size_t find(std::size_t from, std::size_t to, std::uint16_t link, TlpType type) const {
-    for (std::size_t i = from; i < to; ++i) {
-      if (records_[i].link == link && records_[i].type() == type) {
+  // The read on `link` that this completion answers.
+  [[nodiscard]] std::size_t request_of(std::size_t completion, std::uint16_t link) const {
+    std::size_t i = completion;
+    while ((i = find_back(i, link, TlpType::MRd)) != none) {
+      if (records_[i].tag == records_[completion].tag && records_[i].requester == records_[completion].requester) {
         return i;
       }
     }
@@ -74,14 +76,25 @@ class Reader {
     if (doorbell == none) {
       return std::nullopt;
     }
-    const std::size_t served = find(doorbell, cqe, responder_.up, TlpType::MRd);
-    const std::size_t payload = served == none ? none : find(served, cqe, requester_.up, TlpType::MWr);
-    if (payload == none) {
+    // Other traffic of the two RNICs may lie between: what belongs together has the payload's length.
+    std::size_t payload = cqe;
+    std::size_t answered = none;
+    std::size_t served = none;
+    while (served == none && (payload = find_back(payload, requester_.up, TlpType::MWr)) != none &&
+           payload > doorbell) {
+      answered = payload;
+      while (served == none && (answered = find_back(answered, responder_.down, TlpType::CplD)) != none &&
+             answered > doorbell) {
+        const std::size_t request = request_of(answered, responder_.up);
+        served = request != none && request > doorbell && records_[request].length == records_[payload].length ? request
+                                                                                                               : none;
+      }
+    }
+    if (served == none) {
       return std::nullopt;
     }
     const std::size_t fetched = find_back(served, requester_.down, TlpType::CplD);
-    const std::size_t answered = find_back(payload, responder_.down, TlpType::CplD);
-    if (fetched == none || fetched < doorbell || answered == none || answered < served) {
+    if (fetched == none || fetched < doorbell) {
       return std::nullopt;
     }
     LatencyBreakdown result;

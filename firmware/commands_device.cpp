@@ -59,9 +59,9 @@ Result init_hca(Firmware& fw, Function& function) {
   return {};
 }
 
-// Graceful: whatever the driver left behind goes, but for its pages, which it takes back afterwards. By force: the pages
-// go as well, since the driver, at the machine's end, talks to this function no more. Prepared for the fast one: nothing
-// goes yet; the driver then sets the interface's state to disabled (command_queue.cpp).
+// Graceful: whatever the driver left behind goes, but for its pages, which it takes back afterwards. By force: the
+// pages go as well, since the driver, at the machine's end, talks to this function no more. Prepared for the fast one:
+// nothing goes yet; the driver then sets the interface's state to disabled (command_queue.cpp).
 Result teardown_hca(Firmware& fw, Function& function) {
   constexpr std::uint32_t graceful = 0, force = 1, prepare_fast = 2;
   switch (fw.input().word(0x08) & 0xffffU) {

@@ -99,7 +99,7 @@ struct RnicsConfig {
   Picoseconds register_access = {40'000};
   RnicPersonality personality = RnicPersonality::mlx5;
   // Of the mlx5 personality.
-  RnicPortType port_type = RnicPortType::infiniband;
+  RnicPortType port_type = RnicPortType::ethernet;
   RnicFunctionId function_id = RnicFunctionId::vf;
   RnicVirtualization virtualization = RnicVirtualization::vstellar;
   RnicFirmware firmware = RnicFirmware::native;

@@ -20,8 +20,9 @@ class Trace {
     }
   }
   void add(unsigned link, TlpType type, std::uint16_t requester, std::uint64_t address, std::uint32_t length,
-           std::uint64_t start, std::uint64_t end) {
+           std::uint64_t start, std::uint64_t end, std::uint16_t tag = 0) {
     TraceRecord record;
+    record.tag = tag;
     record.link = ids[link];
     record.kind = static_cast<std::uint8_t>(type);
     record.requester = requester;
@@ -85,6 +86,30 @@ TEST(LatencyBreakdown, StepsAndHopsAddUp) {
                                          {"link_switch0", {80}},
                                          {"root complex and memory", {405}}}));
   EXPECT_EQ(result->steps[3].hops, Hops({{"link_b", {90}}, {"root complex and memory", {560}}}));
+}
+
+// Both RNICs do other things meanwhile: a descriptor fetched by the responder, another queue's CQE at the requester.
+TEST(LatencyBreakdown, OtherTrafficDoesNotCount) {
+  Trace plain;
+  plain.add_read(1000);
+  Trace busy;
+  for (const TraceRecord& record : plain.records) {
+    if (record.link == busy.ids[5]) {
+      busy.add(5, TlpType::MRd, 3, 0x8000, 64, 2200, 2240, 7);
+      busy.add(4, TlpType::CplD, 3, 0x00, 64, 2900, 2940, 7);
+    }
+    busy.records.push_back(record);
+    if (record.link == busy.ids[4] && record.length == 256) {
+      busy.add(3, TlpType::MWr, 2, 0x5000, 32, 4000, 4030);
+    }
+  }
+  const auto expected = plain.read();
+  const auto result = busy.read();
+  ASSERT_TRUE(expected.has_value() && result.has_value());
+  ASSERT_EQ(result->steps.size(), expected->steps.size());
+  for (std::size_t i = 0; i < result->steps.size(); ++i) {
+    EXPECT_EQ(result->steps[i].time, expected->steps[i].time) << result->steps[i].what;
+  }
 }
 
 TEST(LatencyBreakdown, WithoutAWholeReadThereIsNone) {

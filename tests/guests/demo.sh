@@ -16,6 +16,8 @@ has "$WORK/demo.log" 'RNICs have an active port' 2 || fail "not both guests' RNI
 for program in ibv_rc_pingpong ib_write_bw ib_read_lat; do
     has "$WORK/demo.log" "$program: .* (from|to) the other guest|$program: .*compared" || fail "$program didn't run"
 done
+has "$WORK/demo.log" 'rping: .* compared' || fail "rping didn't run"
+has "$WORK/demo.log" 'GPUDirect: [1-9][0-9]* TLPs with AT = 10b from RNICs, 0 of them on a link' || fail "no GPUDirect"
 # Seven steps that make up the time from doorbell to CQE.
 has "$WORK/demo.log" '"step": "' 7 || fail "a READ's latency isn't broken down"
 has "$WORK/demo.log" 'interrupt gpu7: 32 interrupts' || fail "no interrupts of gpu7"

@@ -17,7 +17,7 @@ script='
     modprobe mlx5_ib || exit 1;
     for i in $(seq 60); do ibv_devinfo -d mlx5_0 | grep -q PORT_ACTIVE && touch /mnt/share/active && break; sleep 1; done;
     dmesg | grep mlx5'
-start_boot "$WORK/gdb_guest.log" --run gdb --set rnic.personality=mlx5 --set rnic.firmware=riscv64 --set topology.switches=0 \
+start_boot "$WORK/gdb_guest.log" --run gdb --set rnic.personality=mlx5 --set rnic.port_type=infiniband --set rnic.firmware=riscv64 --set topology.switches=0 \
     --set topology.rnics=1 --set topology.gpus=0 --kernel "$kernel" --share "$WORK/share" \
     --append "loglevel=5 orrery.run=/bin/sh -- -c \"${script//$'\n'/ }\""
 boot=$PID

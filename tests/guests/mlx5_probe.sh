@@ -7,7 +7,7 @@ set -euo pipefail
 
 kernel=$1
 full=${2:-}
-server=(--set rnic.personality=mlx5 --set topology.switches=0 --set topology.rnics=1 --set topology.gpus=0)
+server=(--set rnic.personality=mlx5 --set rnic.port_type=infiniband --set topology.switches=0 --set topology.rnics=1 --set topology.gpus=0)
 # in_guest LOG SCRIPT ARGUMENTS…: a shell script in a guest of its own, without double quotes in it. The console is
 # given time to print what the script wrote last.
 in_guest() {

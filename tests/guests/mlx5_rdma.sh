@@ -21,7 +21,7 @@ if [ -n "$full" ]; then
         pair write ib_write_bw -n 100;
         pair read ib_read_bw -n 100;
         sleep 1'
-    boot "$WORK/rdma.log" --set rnic.personality=mlx5 --set topology.switches=0 --set topology.rnics=2 \
+    boot "$WORK/rdma.log" --set rnic.personality=mlx5 --set rnic.port_type=infiniband --set topology.switches=0 --set topology.rnics=2 \
         --set topology.gpus=0 --kernel "$kernel" --append "loglevel=5 orrery.run=/bin/sh -- -c \"${script//$'\n'/ }\""
     [ "$STATUS" -eq 0 ] || fail "status $STATUS"
     for test in rc events large srq write read; do
@@ -34,7 +34,7 @@ fi
 script='modprobe mlx5_ib && modprobe ib_uverbs || exit 1; sleep 2;
     ibv_rc_pingpong -d mlx5_0 -n 20 & sleep 2; ibv_rc_pingpong -d mlx5_1 -n 20 127.0.0.1 && wait $! && echo done:timed;
     sleep 1'
-boot "$WORK/timed.log" --set rnic.personality=mlx5 --set topology.switches=0 --set topology.rnics=2 \
+boot "$WORK/timed.log" --set rnic.personality=mlx5 --set rnic.port_type=infiniband --set topology.switches=0 --set topology.rnics=2 \
     --set topology.gpus=0 --set time.mode=timed --set "record.file=$WORK/run.rec" --kernel "$kernel" \
     --append "loglevel=5 orrery.run=/bin/sh -- -c \"${script//$'\n'/ }\""
 has "$WORK/timed.log" '^done:timed' || fail "timed mode"

@@ -5,7 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 kernel=$1
-settings=(--set rnic.personality=mlx5 --set rnic.firmware=riscv64 --set topology.switches=0 --set topology.rnics=2
+settings=(--set rnic.personality=mlx5 --set rnic.port_type=infiniband --set rnic.firmware=riscv64 --set topology.switches=0 --set topology.rnics=2
     --set topology.gpus=0)
 
 # Without the program: what is missing and how to mend it.

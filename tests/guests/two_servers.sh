@@ -15,7 +15,7 @@ start() {
     shift 3
     start_boot "$log" --run "$name" --json --kernel "$kernel" --memory 512 --no-network \
         --set "server.name=$name" --set "server.index=${number[$name]}" --set "guest.0.name=$name" \
-        --set rnic.personality=mlx5 --set topology.switches=0 --set topology.rnics=1 --set topology.gpus=0 \
+        --set rnic.personality=mlx5 --set rnic.port_type=infiniband --set topology.switches=0 --set topology.rnics=1 --set topology.gpus=0 \
         --set "network.link.0.token_file=$WORK/link/token" --set "network.link.0.address=$address" \
         --qemu -netdev --qemu "dgram,id=between,local.type=unix,local.path=$WORK/link/$name.net,remote.type=unix,remote.path=$WORK/link/${peer[$name]}.net" \
         --qemu -device --qemu "virtio-net-pci,bus=pcie.0,netdev=between,mac=52:54:00:09:00:0${number[$name]}" "$@"
@@ -91,7 +91,7 @@ pass "over TCP: the link and the guest's RNIC recover when the server is back"
 impostor() { # WHAT PATTERN ARGUMENTS…
     local what=$1 pattern=$2
     shift 2
-    start_server "$WORK/impostor" "$WORK/impostor.log" --set rnic.personality=mlx5 --set "network.link.0.address=tcp:$port" \
+    start_server "$WORK/impostor" "$WORK/impostor.log" --set rnic.personality=mlx5 --set rnic.port_type=infiniband --set "network.link.0.address=tcp:$port" \
         --set "network.link.0.token_file=$WORK/link/token" "$@"
     until_true 20 "$what: the impostor's error" has "$WORK/impostor.log" "$pattern"
     until_true 20 "$what: the server's error" has "$WORK/left2.log" "no link with .*$pattern"

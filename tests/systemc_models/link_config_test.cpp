@@ -62,7 +62,7 @@ TEST(LinkConfig, WhatCantBeIsSaidByKey) {
       {{"network.ports=1"}, {"network.link.1.planes", "there is no plane 1", "planes 0 to 0"}},
       {{"time.mode=timed"}, {"network.link", "timed mode", "functional"}},
       {{"server.index=256"}, {"server.index", "0 to 255"}},
-      {{"server.index=12"}, {"server.index", "LIDs", "0 to 11"}},
+      {{"server.index=12", "rnic.port_type=infiniband"}, {"server.index", "LIDs", "0 to 11"}},
       {{"topology.switches=8", "topology.rnics_per_switch=9"}, {"72 RNICs", "at most 64"}},
   };
   for (const auto& [sets, words] : rows) {
@@ -71,8 +71,8 @@ TEST(LinkConfig, WhatCantBeIsSaidByKey) {
       EXPECT_THAT(said, HasSubstr(word)) << sets[0];
     }
   }
-  EXPECT_EQ(complaint({"server.index=11"}), "");
-  EXPECT_EQ(complaint({"server.index=255", "rnic.port_type=ethernet"}), "");
+  EXPECT_EQ(complaint({"server.index=11", "rnic.port_type=infiniband"}), "");
+  EXPECT_EQ(complaint({"server.index=255"}), "");
 }
 
 }  // namespace
