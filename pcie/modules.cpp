@@ -1,5 +1,6 @@
 #include "pcie/modules.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 // SystemC's shared library refers to this symbol even where the program has a main() of its own. A
@@ -25,13 +26,27 @@ void EventHost::synchronise() {
   events_.advance_to({sc_core::sc_time_stamp().value()});
 }
 
+void EventHost::pause(std::uint64_t now) {
+  pausing_ = events_.now().count > now;
+  armed_ = events_.now();
+  if (pausing_) {
+    next_trigger(sc_core::sc_time::from_value(armed_.count - now));
+  } else {
+    sc_core::sc_pause();
+    next_trigger(sc_core::SC_ZERO_TIME);
+  }
+}
+
 void EventHost::run() {
   const std::uint64_t now = sc_core::sc_time_stamp().value();
-  while (events_.next_time().count <= now) {
+  if (pausing_) {
+    pause(now);
+    return;
+  }
+  const std::uint64_t until = std::max(now, ahead_.count);
+  while (events_.next_time().count <= until) {
     if (budget_ != 0 && handled_ >= budget_) {
-      sc_core::sc_pause();
-      armed_ = {now};
-      next_trigger(sc_core::SC_ZERO_TIME);
+      pause(now);
       return;
     }
     events_.run_one();

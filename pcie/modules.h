@@ -44,16 +44,22 @@ class EventHost final : public sc_core::sc_module {
     budget_ = events;
     handled_ = 0;
   }
+  // With no other process in the kernel that takes time: until then events may be handled without going through the
+  // kernel for each moment. The queue's clock is then ahead of the kernel's while events are handled, and only then.
+  void run_ahead(Picoseconds until) { ahead_ = until; }
   // Moves the queue's clock to the kernel's: call it in a process before talking to a core.
   void synchronise();
 
  private:
   void run();
+  void pause(std::uint64_t now);
   EventQueue& events_;
   sc_core::sc_event wake_;
   std::uint64_t budget_ = 0;
   std::uint64_t handled_ = 0;
-  Picoseconds armed_;  // when the method will run by itself; 0 until it has run once
+  Picoseconds ahead_;
+  bool pausing_ = false;  // the kernel catches up with the queue, and pauses there
+  Picoseconds armed_;     // when the method will run by itself; 0 until it has run once
 };
 
 class LinkModule final : public sc_core::sc_module {

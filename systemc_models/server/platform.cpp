@@ -108,6 +108,7 @@ Platform::Parts::Parts(Platform& platform, const ServerConfig& configuration)
 
   const pcie::EndpointSettings settings = endpoint_settings(config);
   for (std::size_t i = 0; i < topology.endpoints.size(); ++i) {
+    kernel_is_ours = kernel_is_ours && topology.endpoints[i].kind != EndpointKind::plugin;
     const Topology::Endpoint& described = topology.endpoints[i];
     devices.push_back(make_device(config, described, *host, network));
     Device& device = devices.back();
@@ -218,6 +219,7 @@ Picoseconds Platform::next_activity() {
 
 void Platform::advance(Picoseconds until, std::uint64_t budget) {
   parts_->host->set_budget(budget);
+  parts_->host->run_ahead(parts_->kernel_is_ours ? until : Picoseconds{});
   parts_->host->kick();
   if (until <= now()) {
     sc_core::sc_start(sc_core::SC_ZERO_TIME);
@@ -225,6 +227,7 @@ void Platform::advance(Picoseconds until, std::uint64_t budget) {
     sc_core::sc_start(sc_core::sc_time::from_value((until - now()).count), sc_core::SC_RUN_TO_TIME);
   }
   parts_->host->set_budget(0);
+  parts_->host->run_ahead({});
   // Time may have passed without an event; what comes from outside next happens at the kernel's time.
   parts_->host->synchronise();
 }

@@ -26,6 +26,7 @@ struct Platform::Parts final : private pcie::InterruptController {
   pcie::PageTablePool tables;
   pcie::Iommu iommu;
   std::unique_ptr<pcie::EventHost> host;
+  bool kernel_is_ours = true;  // no plug-in with processes of its own, which must see each moment
   std::unique_ptr<pcie::RootComplexModule> complex;
   std::vector<std::unique_ptr<pcie::LinkModule>> root_links;  // by root port
   std::vector<std::unique_ptr<pcie::SwitchModule>> switches;
