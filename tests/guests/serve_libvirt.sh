@@ -4,6 +4,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 serve() {
+    rm -f "$WORK/serve.log" # of the one before
     "$ORRERY" serve --directory "$WORK/server" --format libvirt "$@" </dev/null >"$WORK/domain.xml" 2>"$WORK/serve.log" &
     STARTED+=($!)
     until_true 20 "the server" grep -q '^serving 12 functions' "$WORK/serve.log"
