@@ -59,17 +59,19 @@ std::optional<std::uint32_t> offset_of(const rnic::RegisterMap* map, const std::
 void add_fault(FirmwareHost& firmware, rnic::ManagementBlock& block, const std::string& text) {
   std::istringstream stream(text);
   const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
-  const Error wrong(fmt::format("--fault '{}' is none", printable(text)),
-                    "give \"read NAME VALUE [COUNT]\", \"write NAME VALUE [COUNT]\" or \"dma CHANNEL [COUNT]\"");
+  const auto refuse = [&text] {
+    throw Error(fmt::format("--fault '{}' is none", printable(text)),
+                "give \"read NAME VALUE [COUNT]\", \"write NAME VALUE [COUNT]\" or \"dma CHANNEL [COUNT]\"");
+  };
   const bool dma = !words.empty() && words[0] == "dma";
   const std::size_t least = dma ? 2 : 3;
   if (words.size() < least || words.size() > least + 1 || (!dma && words[0] != "read" && words[0] != "write")) {
-    throw wrong;
+    refuse();
   }
   const auto value = parse_word(words[least - 1]);
   const auto count = words.size() > least ? parse_word(words[least]) : std::optional(rnic::fault_always);
   if (!value || !count || *count == 0 || (dma && *value >= rnic::reg::dma_channels)) {
-    throw wrong;
+    refuse();
   }
   if (dma) {
     block.faults().add(rnic::DmaFault{*value, *count});

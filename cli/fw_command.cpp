@@ -162,6 +162,7 @@ void debug(const FwGdbOptions& options) {
                                  "target remote " + all[0].at("gdb_socket").get<std::string>()};
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) {
     argv.push_back(word.data());
   }

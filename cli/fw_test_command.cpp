@@ -87,6 +87,7 @@ int fw_test(const FwTestOptions& options) {
     ::setenv("ORRERY_TRACES", test.traces.c_str(), 1);
   }
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) {
     argv.push_back(word.data());
   }

@@ -164,35 +164,35 @@ void drop(Table& table, std::uint32_t function, Release&& release) {
 
 // The hardware has forgotten (or forgets here) every context of the function at once, so that nothing needs to drain.
 void Firmware::drop_objects(Function& function, bool hardware_too) {
-  const std::uint32_t number = function.number;
+  const std::uint32_t owner = function.number;
   if (hardware_too) {
-    context_op(ContextKind::function, number, ContextOp::reset_function);
+    context_op(ContextKind::function, owner, ContextOp::reset_function);
   }
   const auto nothing = [](Object& /*object*/) {};
   const auto run = [this](auto& object) { release_run(object.run); };
-  drop(flow_entries, number, nothing);
-  drop(flow_groups, number, nothing);
-  drop(flow_tables, number, nothing);
-  drop(tirs, number, nothing);
-  drop(rqts, number, nothing);
-  drop(tises, number, nothing);
-  drop(rqs, number, run);
-  drop(sqs, number, run);
-  drop(groups, number, nothing);
-  drop(qps, number, run);
-  drop(srqs, number, run);
-  drop(cqs, number, run);
-  drop(mkeys, number, run);
+  drop(flow_entries, owner, nothing);
+  drop(flow_groups, owner, nothing);
+  drop(flow_tables, owner, nothing);
+  drop(tirs, owner, nothing);
+  drop(rqts, owner, nothing);
+  drop(tises, owner, nothing);
+  drop(rqs, owner, run);
+  drop(sqs, owner, run);
+  drop(groups, owner, nothing);
+  drop(qps, owner, run);
+  drop(srqs, owner, run);
+  drop(cqs, owner, run);
+  drop(mkeys, owner, run);
   for (std::uint32_t set = counter_sets.lowest(); set < counter_sets.end(); ++set) {
-    if (counter_sets.find(number, set) != nullptr) {
+    if (counter_sets.find(owner, set) != nullptr) {
       context_op(ContextKind::queue_counters, set, ContextOp::destroy);
     }
   }
-  drop(counter_sets, number, nothing);
-  drop(transport_domains, number, nothing);
-  drop(xrc_domains, number, nothing);
-  drop(pds, number, nothing);
-  drop(uars, number, nothing);
+  drop(counter_sets, owner, nothing);
+  drop(transport_domains, owner, nothing);
+  drop(xrc_domains, owner, nothing);
+  drop(pds, owner, nothing);
+  drop(uars, owner, nothing);
   for (Eq& eq : function.eqs) {
     release_run(eq.run);
     eq = Eq{};

@@ -250,8 +250,8 @@ void Sockets::State::start(const std::vector<LinkOptions>& links) {
 }
 
 void Sockets::State::add(std::shared_ptr<Connection> connection) {
-  connections.push_back(connection);
-  connection->start();
+  const std::shared_ptr<Connection> started = connections.emplace_back(std::move(connection));
+  started->start();  // which may take it out again
 }
 
 void Sockets::State::stop() {
