@@ -110,6 +110,37 @@ TEST(Network, APortThatIsDownIsNotTakenWhileTheOtherIsUp) {
   EXPECT_EQ(bench.network.pool().outstanding(), 0U);
 }
 
+// Both ports transmit at once; each holds 256 KiB, then whoever looks at free_at() has to wait.
+TEST(Network, PlanesTransmitAtOnce) {
+  Bench bench;
+  bench.teach();
+  bench.send(0, 2, 0);
+  EXPECT_LE(bench.network.port(0).free_at(), bench.events.now());
+  bench.send(0, 2, 1);
+  bench.run();
+  ASSERT_EQ(bench.host[2].arrivals.size(), 2U);
+  EXPECT_EQ(bench.host[2].arrivals[0], bench.host[2].arrivals[1]);
+
+  const Picoseconds start = bench.events.now();
+  const unsigned fifo = (256U << 10) / (frame_bytes + 24);  // frames of 1024 bytes on the wire
+  for (unsigned i = 0; i < fifo; ++i) {
+    bench.send(0, 2, 0);
+  }
+  EXPECT_LE(bench.network.port(0).free_at(), start);
+  bench.send(0, 2, 0);
+  EXPECT_EQ((bench.network.port(0).free_at() - start).count, (frame_bytes + 24) * 40U);
+}
+
+TEST(Network, ASinglePortIsFreeWhenItHasSent) {
+  NetworkConfig config;
+  config.ports = 1;
+  Bench bench(config);
+  bench.teach();
+  const Picoseconds start = bench.events.now();
+  bench.send(0, 2, 0);
+  EXPECT_EQ((bench.network.port(0).free_at() - start).count, (frame_bytes + 24) * 40U);
+}
+
 // Two links of 1004 + 20 bytes at 200 Gb/s (40 ps a byte) and 500 ns each, and a ToR of 300 ns.
 TEST(Network, TimedModeChargesLinksAndTheSwitch) {
   Bench bench;
