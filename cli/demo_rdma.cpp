@@ -272,16 +272,21 @@ void DemoRdma::print() const {
     return;
   }
   const models::NetworkConfig& network = host_.platform().config().network;
-  const Picoseconds fixed = 2 * network.propagation + network.switch_latency;
+  const models::RnicsConfig& rnic = host_.platform().config().rnic;
+  bool response = false;
   fmt::print("\nOne RDMA READ of {} bytes, {} from {}: {:.1f} ns from doorbell to CQE, simulated\n", read_size,
              requester_, responder_, breakdown_->total.nanoseconds());
   for (const LatencyStep& step : breakdown_->steps) {
     std::string detail;
+    // On its way a request's packet passes both RNICs, then its answer is gathered; a response passes both RNICs.
+    const Picoseconds inside = response ? rnic.pipeline : rnic.pipeline + rnic.gather;
+    const Picoseconds fixed = 2 * network.propagation + network.switch_latency + inside;
     if (step.wire && step.time >= fixed) {
-      detail = fmt::format("2 cables {:.1f} + ToR {:.1f} + bytes on the wire {:.1f}",
-                           (2 * network.propagation).nanoseconds(), network.switch_latency.nanoseconds(),
-                           (step.time - fixed).nanoseconds());
+      detail = fmt::format("RNICs {:.1f} + 2 cables {:.1f} + ToR {:.1f} + bytes on the wire {:.1f}",
+                           inside.nanoseconds(), (2 * network.propagation).nanoseconds(),
+                           network.switch_latency.nanoseconds(), (step.time - fixed).nanoseconds());
     }
+    response = response || step.wire;
     for (const auto& [name, time] : step.hops) {
       detail += fmt::format("{}{} {:.1f}", detail.empty() ? "" : " + ", name, time.nanoseconds());
     }

@@ -24,6 +24,7 @@
 #include "cli/fw_command.h"
 #include "cli/output.h"
 #include "cli/replay_command.h"
+#include "cli/repro_command.h"
 #include "cli/serve_command.h"
 #include "cli/topo_command.h"
 #include "cli/trace_command.h"
@@ -159,6 +160,7 @@ int run_program(int argc, const char* const* argv) {
   add_serve_command(app);
   add_fw_command(app);
   add_replay_command(app);
+  add_repro_command(app);
   add_topo_command(app);
   add_trace_command(app);
   add_config_command(app);

@@ -1,7 +1,7 @@
 #include "pcie/modules.h"
 
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 
 // SystemC's shared library refers to this symbol even where the program has a main() of its own. A
 // program that is started through SystemC's main() defines it itself.

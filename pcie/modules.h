@@ -46,7 +46,9 @@ class EventHost final : public sc_core::sc_module {
   }
   // With no other process in the kernel that takes time: until then events may be handled without going through the
   // kernel for each moment. The queue's clock is then ahead of the kernel's while events are handled, and only then.
-  void run_ahead(Picoseconds until) { ahead_ = until; }
+  void run_ahead(Picoseconds until) {
+    ahead_ = until;
+  }
   // Moves the queue's clock to the kernel's: call it in a process before talking to a core.
   void synchronise();
 

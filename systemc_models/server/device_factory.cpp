@@ -53,6 +53,14 @@ void give_identity(const ServerConfig& config, unsigned ordinal, rnic::Managemen
       config.rnic.port_type == RnicPortType::ethernet ? rnic::reg::PortType::ethernet : rnic::reg::PortType::infiniband;
 }
 
+// Of a full packet to another RNIC below the ToR and its acknowledge back, without queues.
+Picoseconds base_rtt(const ServerConfig& config) {
+  constexpr std::uint64_t full_packet_bits = (4096 + 82) * 8;
+  constexpr std::uint64_t acknowledge_bits = 84 * 8;
+  const Picoseconds serialisation{2 * (full_packet_bits + acknowledge_bits) * 1000 / config.network.port_gbit_per_s};
+  return 2 * (2 * config.network.propagation + config.network.switch_latency + config.rnic.pipeline) + serialisation;
+}
+
 Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint, Network& network) {
   rnic::Mlx5Settings settings;
   settings.name = endpoint.name;
@@ -71,6 +79,12 @@ Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint,
   fabric::Port& port = network.port(endpoint.ordinal);
   rnic::VerbsSettings verbs;
   verbs.translation_entries = management.translation_entries;
+  if (config.time_mode == TimeMode::timed) {
+    verbs.timing = {config.rnic.message, config.rnic.gather, config.rnic.pipeline};
+    fabric::CongestionSettings& congestion = verbs.sender.congestion;
+    congestion.bits_per_second = config.network.port_gbit_per_s * config.network.ports * 1'000'000'000;
+    congestion.base_rtt = base_rtt(config);
+  }
   if (!config.network.links.empty()) {
     // Another process' answers take as long as the host's scheduler lets them: a retransmission timeout or a window
     // made for microseconds would resend what is only under way. Nothing is lost on the way, so neither is missed.

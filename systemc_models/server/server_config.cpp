@@ -126,6 +126,15 @@ void describe_rnic(ConfigVisitor& v, RnicsConfig& rnic) {
   v.time(
       "firmware_step_ns", rnic.firmware_step, TimeUnit::nanoseconds, latency_rule,
       {"mlx5, timed mode: from an event to the firmware's handling of it", "estimate: a microsecond on a small core"});
+  v.time("message_ns", rnic.message, TimeUnit::nanoseconds, latency_rule,
+         {"mlx5, timed mode: what a WQE occupies the send engine, whose inverse is the highest message rate",
+          "paper: Stellar, SIGCOMM 2025, Fig. 14: 4.67 M messages/s"});
+  v.time("gather_ns", rnic.gather, TimeUnit::nanoseconds, latency_rule,
+         {"mlx5, timed mode: from a packet's turn to the read of its payload (keys, translation)",
+          "paper: Stellar, SIGCOMM 2025, Fig. 13a at 4 KiB (set by `orrery repro fig13`)"});
+  v.time("pipeline_ns", rnic.pipeline, TimeUnit::nanoseconds, latency_rule,
+         {"mlx5, timed mode: a packet's way through both RNICs' pipelines, spent in the receiving one",
+          "paper: Stellar, SIGCOMM 2025, Fig. 13a at 2 B (set by `orrery repro fig13`)"});
   v.integer("fault_opcode", rnic.fault_opcode, {.minimum = 0, .maximum = 0xffff, .hexadecimal = true},
             {"mlx5: fault injection, a command that the firmware fails; 0: none", "choice"});
   v.integer("fault_status", rnic.fault_status, {.minimum = 0, .maximum = 0xff, .hexadecimal = true},

@@ -106,6 +106,10 @@ struct RnicsConfig {
   std::string firmware_elf;  // empty: ours
   std::string firmware_map;  // empty: firmware/interface/registers.h
   Picoseconds firmware_step = {1'000'000};
+  // Of the data path, in timed mode (rnic::VerbsTiming).
+  Picoseconds message = {214'000};
+  Picoseconds gather = {1'590'000};
+  Picoseconds pipeline = {3'660'000};
   std::uint32_t fault_opcode = 0;  // 0: none
   std::uint32_t fault_status = 1;
 };

@@ -26,24 +26,24 @@ void DmaPool::give_back(Operation& operation) {
   (operation.older != nullptr ? operation.older->newer : oldest_) = operation.newer;
   (operation.newer != nullptr ? operation.newer->older : newest_) = operation.older;
   --in_flight_;
-  operation.nothing = false;
+  operation.nothing = operation.delayed = false;
   operation.next_free = free_;
   free_ = &operation;
 }
 
 void DmaPool::read(std::uint32_t function, std::span<const BusSegment> segments, std::byte* into, DmaClient& client,
-                   std::uint64_t cookie) {
-  start(function, segments, pcie::DmaTransfer::Kind::read, into, false, client, cookie);
+                   std::uint64_t cookie, Picoseconds after) {
+  start(function, segments, pcie::DmaTransfer::Kind::read, into, false, client, cookie, after);
 }
 
 void DmaPool::write(std::uint32_t function, std::span<const BusSegment> segments, const std::byte* from, bool confirm,
                     DmaClient& client, std::uint64_t cookie) {
   // DevicePort only reads the buffer of a write.
-  start(function, segments, pcie::DmaTransfer::Kind::write, const_cast<std::byte*>(from), confirm, client, cookie);
+  start(function, segments, pcie::DmaTransfer::Kind::write, const_cast<std::byte*>(from), confirm, client, cookie, {});
 }
 
 void DmaPool::start(std::uint32_t function, std::span<const BusSegment> segments, pcie::DmaTransfer::Kind kind,
-                    std::byte* buffer, bool confirm, DmaClient& client, std::uint64_t cookie) {
+                    std::byte* buffer, bool confirm, DmaClient& client, std::uint64_t cookie, Picoseconds after) {
   Operation* leader = nullptr;
   ++client.dma_in_flight;
   for (const BusSegment& segment : segments) {
@@ -72,6 +72,11 @@ void DmaPool::start(std::uint32_t function, std::span<const BusSegment> segments
       transfer.status = pcie::CompletionStatus::success;
       EventQueue& events = ports_[function]->simulation().events;
       events.schedule(events.now(), *this, transfer.context);
+    } else if (after != Picoseconds{}) {
+      EventQueue& events = ports_[function]->simulation().events;
+      operation.delayed = true;
+      operation.start_at = events.now() + after;
+      events.schedule(operation.start_at, *this, transfer.context);
     } else {
       ports_[function]->start(transfer);
     }
@@ -81,8 +86,15 @@ void DmaPool::start(std::uint32_t function, std::span<const BusSegment> segments
 
 void DmaPool::on_event(std::uint64_t argument) {
   auto& operation = *reinterpret_cast<Operation*>(static_cast<std::uintptr_t>(argument));
-  if (operation.nothing) {  // else it was forgotten
+  // Neither: it was forgotten. Forgotten and taken anew: it has a later event of its own.
+  if (operation.nothing) {
     on_dma_done(operation.transfer);
+  } else if (operation.delayed) {
+    pcie::DevicePort& port = *ports_[operation.function];
+    if (port.simulation().events.now() >= operation.start_at) {
+      operation.delayed = false;
+      port.start(operation.transfer);
+    }
   }
 }
 

@@ -79,9 +79,9 @@ class DmaPool final : private pcie::DmaListener, private EventHandler {
   [[nodiscard]] pcie::DevicePort* port(std::uint32_t function) const { return ports_[function]; }
 
   // Starts an operation over `segments`, which must not be empty, in their order from or to `buffer`. on_dma() comes
-  // later, never from inside.
+  // later, never from inside. `after`: the requests leave only then.
   void read(std::uint32_t function, std::span<const BusSegment> segments, std::byte* into, DmaClient& client,
-            std::uint64_t cookie);
+            std::uint64_t cookie, Picoseconds after = {});
   void write(std::uint32_t function, std::span<const BusSegment> segments, const std::byte* from, bool confirm,
              DmaClient& client, std::uint64_t cookie);
 
@@ -102,6 +102,8 @@ class DmaPool final : private pcie::DmaListener, private EventHandler {
     std::uint32_t function = 0;
     bool ok = true;
     bool nothing = false;  // ends by an event of ours
+    bool delayed = false;  // starts by one, at start_at
+    Picoseconds start_at;
     std::uint64_t sequence = 0;
     Operation* newer = nullptr;
     Operation* older = nullptr;
@@ -111,7 +113,7 @@ class DmaPool final : private pcie::DmaListener, private EventHandler {
   void on_dma_done(pcie::DmaTransfer& transfer) override;
   void on_event(std::uint64_t argument) override;
   void start(std::uint32_t function, std::span<const BusSegment> segments, pcie::DmaTransfer::Kind kind,
-             std::byte* buffer, bool confirm, DmaClient& client, std::uint64_t cookie);
+             std::byte* buffer, bool confirm, DmaClient& client, std::uint64_t cookie, Picoseconds after);
   Operation& take();
   void give_back(Operation& operation);
 

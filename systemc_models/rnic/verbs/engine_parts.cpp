@@ -26,6 +26,7 @@ VerbsEngine::Parts::Parts(const VerbsSettings& settings, const QueueFormat& form
       cqs(core, eqs),
       srqs(core, scatters),
       wire(core, *this),
+      send_engine(core),
       atomics(core),
       ethernet(core, cqs, scatters, wire),
       qps(max_qps),
@@ -46,7 +47,8 @@ void VerbsEngine::Parts::attach(std::uint32_t function, pcie::DevicePort& port) 
   if (core.simulation == nullptr) {
     core.simulation = &port.simulation();
     timers = std::make_unique<fabric::TimerPool>(core.simulation->events);
-    blocks = std::make_unique<Blocks>(Blocks{core, cqs, srqs, scatters, addresses, wire, atomics, *timers});
+    blocks =
+        std::make_unique<Blocks>(Blocks{core, cqs, srqs, scatters, addresses, wire, send_engine, atomics, *timers});
   }
 }
 

@@ -30,6 +30,7 @@ struct VerbsEngine::Parts final : PacketListener, EventHandler {
   ScatterPool scatters;
   SharedReceiveQueues srqs;
   Wire wire;
+  SendEngine send_engine;
   AtomicUnit atomics;
   EthernetEngine ethernet;
   std::unique_ptr<fabric::TimerPool> timers;  // from the first attach() on

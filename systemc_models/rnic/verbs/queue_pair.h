@@ -13,6 +13,7 @@
 #include "systemc_models/rnic/verbs/completion_queues.h"
 #include "systemc_models/rnic/verbs/core.h"
 #include "systemc_models/rnic/verbs/receive_queues.h"
+#include "systemc_models/rnic/verbs/send_engine.h"
 #include "systemc_models/rnic/verbs/wire.h"
 
 namespace orrery::rnic {
@@ -28,6 +29,7 @@ struct Blocks {
   ScatterPool& scatters;
   Addresses& addresses;
   Wire& wire;
+  SendEngine& send_engine;
   AtomicUnit& atomics;
   fabric::TimerPool& timers;
 };

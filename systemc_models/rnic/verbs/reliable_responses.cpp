@@ -180,7 +180,8 @@ bool ReliableResponder::make_response(Response& response) {
   core_.packets->at(prepared.content).roce.network.udp_source_port = prepared.entropy;
   if (bytes != 0) {
     std::byte* into = core_.packets->reserve(prepared.content, bytes).data();
-    core_.dma.read(qp_.context.function, segments.all(), into, *this, response_tag | prepared_.end());
+    core_.dma.read(qp_.context.function, segments.all(), into, *this, response_tag | prepared_.end(),
+                   core_.settings.timing.gather);
   }
   qp_.counters().payload_bytes_sent += bytes;
   prepared_.push(prepared);

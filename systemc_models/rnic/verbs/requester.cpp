@@ -6,6 +6,7 @@
 namespace orrery::rnic {
 
 Requester::~Requester() {
+  qp_.blocks.send_engine.leave(*this);
   drop_packets();
 }
 
@@ -104,7 +105,7 @@ bool Requester::start_next() {
     core_.format.decode_send(bytes, qp_.context.type, current_);
     decoded_ = true;
   }
-  if (current_.fence && reads_ != 0) {
+  if ((current_.fence && reads_ != 0) || !qp_.blocks.send_engine.take(*this)) {
     return false;
   }
   decoded_ = false;

@@ -18,7 +18,11 @@
 
 namespace orrery::rnic {
 
-class Requester final : public Sendable, private QueueFetcher::Owner, private fabric::SenderHost, private DmaClient {
+class Requester final : public Sendable,
+                        private EngineUser,
+                        private QueueFetcher::Owner,
+                        private fabric::SenderHost,
+                        private DmaClient {
  public:
   explicit Requester(QueuePair& qp) : qp_(qp), core_(qp.blocks.core) {}
   ~Requester();
@@ -97,6 +101,7 @@ class Requester final : public Sendable, private QueueFetcher::Owner, private fa
   // requester.cpp: the queue.
   void on_fetched() override;
   void on_fetch_failed() override;
+  void on_send_engine() override { pump(); }
   void pump();
   bool start_next();
   bool admit();

@@ -198,7 +198,7 @@ bool Requester::gather(std::uint32_t bytes, std::byte* into, std::uint64_t cooki
   }
   if (!current_.is_inline) {
     pending = true;
-    core_.dma.read(qp_.context.function, segments.all(), into, *this, cookie);
+    core_.dma.read(qp_.context.function, segments.all(), into, *this, cookie, core_.settings.timing.gather);
   }
   return true;
 }

@@ -44,7 +44,15 @@ constexpr std::uint32_t address_index(std::uint32_t function, std::uint32_t inde
   return function * max_addresses + index;
 }
 
+// What the RNIC's own pipelines take; links, memory and wire are charged where they are modelled. Zero: nothing.
+struct VerbsTiming {
+  Picoseconds message = {};   // occupancy of the send engine by a WQE: its inverse is the highest message rate
+  Picoseconds gather = {};    // from a packet's turn to the read of its payload: keys, translation, scheduling
+  Picoseconds pipeline = {};  // a packet's way through the sending and the receiving RNIC; spent at the receiver
+};
+
 struct VerbsSettings {
+  VerbsTiming timing = {};
   std::uint32_t translation_entries = 1U << 24;  // capacity of the translation memory, 8 bytes each; memory is
                                                  // taken in pages of 4096 entries when written
   // Payload writes to guest memory are followed by zero-length reads, so that a page that went away is reported to
@@ -53,8 +61,8 @@ struct VerbsSettings {
   std::uint32_t max_groups = 8192;  // multicast members
   // Transport of reliable connections. PSNs, retry counts and the acknowledge timeout are the QP's own, and
   // paths.stream the QP's number.
-  fabric::SenderSettings sender;
-  fabric::ReceiverSettings receiver;
+  fabric::SenderSettings sender = {};
+  fabric::ReceiverSettings receiver = {};
 };
 
 // Counters of one function; never reset but by a function's disabling.

@@ -6,6 +6,11 @@
 
 namespace orrery::rnic {
 
+namespace {
+constexpr std::uint64_t loop_event = 0;
+constexpr std::uint64_t arrival_event = 1;
+}  // namespace
+
 void Wire::ready(Sendable& sendable) {
   if (!sendable.queued_) {
     sendable.queued_ = true;
@@ -85,12 +90,17 @@ void Wire::loop(const fabric::Packet& packet) {
   looped_.push_back(packet);
   if (!loop_scheduled_) {
     loop_scheduled_ = true;
-    core_.events().schedule(core_.now(), *this, 0);
+    core_.events().schedule(core_.now(), *this, loop_event);
   }
 }
 
 void Wire::on_event(std::uint64_t argument) {
-  static_cast<void>(argument);
+  if (argument == arrival_event) {
+    const fabric::Packet packet = arrived_.front();
+    arrived_.pop();
+    receive(packet);
+    return;
+  }
   loop_scheduled_ = false;
   std::swap(looped_, delivering_);
   for (const fabric::Packet& packet : delivering_) {
@@ -100,6 +110,16 @@ void Wire::on_event(std::uint64_t argument) {
 }
 
 void Wire::on_packet(const fabric::Packet& packet) {
+  const Picoseconds pipeline = core_.settings.timing.pipeline;
+  if (pipeline == Picoseconds{}) {
+    receive(packet);
+    return;
+  }
+  arrived_.push(packet);
+  core_.events().schedule(core_.now() + pipeline, *this, arrival_event);
+}
+
+void Wire::receive(const fabric::Packet& packet) {
   if (packet.content.empty()) {
     ++dropped_;
     return;

@@ -7,6 +7,7 @@
 #include "fabric/packet_pool.h"
 #include "fabric/port.h"
 #include "systemc_models/rnic/verbs/core.h"
+#include "systemc_models/rnic/verbs/ring.h"
 
 namespace orrery::rnic {
 
@@ -58,6 +59,7 @@ class Wire final : private fabric::PortListener, private EventHandler {
 
  private:
   void on_packet(const fabric::Packet& packet) override;
+  void receive(const fabric::Packet& packet);
   void on_transmit_ready() override { pump(); }
   void on_event(std::uint64_t argument) override;
   void loop(const fabric::Packet& packet);
@@ -73,6 +75,7 @@ class Wire final : private fabric::PortListener, private EventHandler {
   std::vector<fabric::Packet> looped_;
   std::vector<fabric::Packet> delivering_;
   bool loop_scheduled_ = false;
+  Ring<fabric::Packet> arrived_;  // in the receive pipeline, an event for each
   std::uint64_t dropped_ = 0;
 };
 
