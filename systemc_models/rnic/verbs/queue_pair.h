@@ -36,7 +36,7 @@ struct Blocks {
 
 class QueuePair {
  public:
-  QueuePair(Blocks& blocks, std::uint32_t number, const QpContext& context);
+  QueuePair(Blocks& b, std::uint32_t n, const QpContext& wanted);
   ~QueuePair();
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
@@ -91,7 +91,7 @@ class QueuePair {
     std::unique_ptr<Responder> responder;
     [[nodiscard]] bool quiet() const;
   };
-  [[nodiscard]] ControlResult check(const QpContext& wanted) const;
+  [[nodiscard]] ControlResult check(const QpContext& c) const;
   void begin_life();
 
   std::unique_ptr<Requester> requester_;

@@ -25,7 +25,7 @@ class Requester final : public Sendable,
                         private DmaClient {
  public:
   explicit Requester(QueuePair& qp) : qp_(qp), core_(qp.blocks.core) {}
-  ~Requester();
+  ~Requester() override;
 
   // reset → init: the queue can be rung. rtr → rts: the connection begins at context.send_psn.
   void begin();
@@ -105,7 +105,7 @@ class Requester final : public Sendable,
   void pump();
   bool start_next();
   bool admit();
-  void fail_slot(std::uint32_t slot, CompletionCode code);
+  void fail_slot(std::uint32_t number, CompletionCode code);
   void fail_current(CompletionCode code);
   void complete_slots();
   void post(const Slot& slot, CompletionCode code);
