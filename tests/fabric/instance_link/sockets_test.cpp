@@ -72,7 +72,7 @@ class LinkSockets : public ::testing::Test {
     std::filesystem::remove_all(directory);
   }
   std::string write(const std::string& name, const std::string& text, mode_t mode) const {
-    const std::string path = directory / name;
+    std::string path = directory / name;
     std::ofstream(path) << text;
     EXPECT_EQ(::chmod(path.c_str(), mode), 0);
     return path;
