@@ -85,12 +85,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto rest = take(1);
     const unsigned amount = rest.empty() ? 0 : rest[0];
     if (what < 80) {
-      // A receive buffer, at times one that isn't there.
+      // A receive buffer, at times a short one (0 would be 2 GiB) or one that isn't there.
       Queue& q = rqs[what & 1U];
       std::byte* entry = b.memory.at(q.ring) + std::size_t{q.producer % (1U << log_entries)} * 32;
       std::memset(entry, 0, 32);
       Node::put_list(entry,
-                     {{buffers + std::uint64_t{receives++ % 16} * buffer_bytes, amount < 16 ? amount : buffer_bytes,
+                     {{buffers + std::uint64_t{receives++ % 16} * buffer_bytes, amount < 16 ? amount + 1 : buffer_bytes,
                        what == 79 ? ~buffers_key : buffers_key}},
                      32);
       store32(b.memory.at(q.record), ++q.producer);

@@ -209,15 +209,16 @@ CompletionCode SendQueue::prepare(Job& job, std::uint32_t number, std::span<cons
     std::memcpy(frame.data() + first, wqe.data() + r.header_offset, r.header_bytes);
     room = frame.data() + first + r.header_bytes;
   }
-  if (r.is_inline) {
-    for (std::uint32_t i = 0; i < r.entry_count; ++i) {
-      std::memcpy(room, wqe.data() + r.entries[i].address, r.entries[i].length);
-      room += r.entries[i].length;
-    }
-  } else if (r.length != 0) {
-    core.segments.clear();
-    for (std::uint32_t i = 0; i < r.entry_count; ++i) {
-      const DataEntry& entry = r.entries[i];
+  bool pending = false;
+  core.segments.clear();
+  for (std::uint32_t i = 0; i < r.entry_count; ++i) {
+    const DataEntry& entry = r.entries[i];
+    if (entry.is_inline) {
+      if (!core.segments.add_nothing(entry.length)) {  // a gap that is filled below
+        return CompletionCode::local_qp_operation;
+      }
+    } else if (entry.length != 0) {
+      pending = true;
       const KeyRequest key{.function = context_.function,
                            .pd = context_.pd,
                            .qp = number_,
@@ -230,10 +231,17 @@ CompletionCode SendQueue::prepare(Job& job, std::uint32_t number, std::span<cons
         return CompletionCode::local_protection;
       }
     }
-    core.dma.read(context_.function, core.segments.all(), room, *this, number);
-    return CompletionCode::success;
   }
-  job.fetched = true;
+  if (pending) {
+    core.dma.read(context_.function, core.segments.all(), room, *this, number);
+  }
+  for (std::uint32_t i = 0; i < r.entry_count; ++i) {
+    if (r.entries[i].is_inline) {
+      std::memcpy(room, wqe.data() + r.entries[i].address, r.entries[i].length);
+    }
+    room += r.entries[i].length;
+  }
+  job.fetched = !pending;
   return CompletionCode::success;
 }
 

@@ -172,17 +172,14 @@ bool decode_data(std::span<const std::byte> wqe, std::size_t at, std::size_t end
     DataEntry& entry = into.entries[into.entry_count];
     if ((count & data_segment::inline_flag) != 0) {
       const std::uint32_t length = count & data_segment::inline_length;
-      if (length > end - at - 4 || (into.entry_count != 0 && !into.is_inline)) {
+      if (length > end - at - 4) {
         return false;
       }
       into.is_inline = true;
-      entry = {at + 4, length, 0};
+      entry = {at + 4, length, 0, true};
       at += (4 + length + segment - 1) / segment * segment;
     } else {
       const std::uint32_t key = word(wqe, at + 4);
-      if (into.is_inline) {
-        return false;
-      }
       entry = {word64(wqe, at + 8), count, key};
       at += segment;
       if (count == 0) {

@@ -52,6 +52,7 @@ struct DataEntry {
   std::uint64_t address = 0;  // guest's; of an inline entry: offset in the WQE
   std::uint32_t length = 0;   // bytes
   std::uint32_t key = 0;      // lkey
+  bool is_inline = false;     // the data is in the WQE
 };
 
 // Where a UD message goes.
@@ -66,8 +67,8 @@ struct SendWorkRequest {
   std::uint8_t raw_opcode = 0;  // the format's own, for the CQE
   bool signalled = false;
   bool solicited = false;
-  bool fence = false;  // not before every earlier READ and atomic of the QP has completed
-  bool is_inline = false;
+  bool fence = false;           // not before every earlier READ and atomic of the QP has completed
+  bool is_inline = false;       // some of its entries are; others may point to memory
   std::uint16_t index = 0;      // of its first block, for the CQE
   std::uint16_t blocks = 1;     // basic blocks it occupies, >= 1
   std::uint32_t immediate = 0;  // immediate data, or the key to invalidate

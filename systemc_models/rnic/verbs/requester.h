@@ -122,6 +122,7 @@ class Requester final : public Sendable,
                      std::uint64_t committed);
   bool response_pages_present();
   bool gather(std::uint32_t bytes, std::byte* into, std::uint64_t cookie, bool& pending);
+  void gather_inline(std::uint32_t bytes, std::byte* into) const;
   [[nodiscard]] fabric::ContentHandle make_packet(std::uint64_t offset, std::uint32_t bytes, bool first, bool last);
   void advance_cursor(std::uint32_t bytes);
   bool transmit_data(Prepared& prepared);

@@ -169,9 +169,10 @@ bool Requester::response_pages_present() {
   return true;
 }
 
-// Brings the next bytes of the message to `into`: at once (inline data), or by DMA (pending). False: the message has
-// failed, or waits for a page.
+// Brings the next bytes of the message to `into`: inline data at once, the rest by DMA (pending). False: the message
+// has failed, or waits for a page.
 bool Requester::gather(std::uint32_t bytes, std::byte* into, std::uint64_t cookie, bool& pending) {
+  bool some_inline = false;
   std::uint32_t entry = entry_;
   std::uint64_t within = entry_offset_;
   SegmentList& segments = core_.segments;
@@ -179,9 +180,14 @@ bool Requester::gather(std::uint32_t bytes, std::byte* into, std::uint64_t cooki
   for (std::uint64_t done = 0; done < bytes && entry < current_.entry_count; ++entry, within = 0) {
     const DataEntry& e = current_.entries[entry];
     const std::uint64_t piece = std::min<std::uint64_t>(bytes - done, e.length - within);
-    if (current_.is_inline) {
-      std::copy_n(wqe_.begin() + static_cast<std::ptrdiff_t>(e.address + within), piece, into + done);
+    if (e.is_inline) {
+      some_inline = true;
+      if (!segments.add_nothing(piece)) {  // a gap that is filled below
+        fail_current(CompletionCode::local_qp_operation);
+        return false;
+      }
     } else {
+      pending = true;
       const WalkResult walk =
           core_.keys.resolve(qp_.key_request(e.key, e.address + within, piece, key_local_read), segments);
       if (walk.status == WalkStatus::absent) {
@@ -196,11 +202,27 @@ bool Requester::gather(std::uint32_t bytes, std::byte* into, std::uint64_t cooki
     }
     done += piece;
   }
-  if (!current_.is_inline) {
-    pending = true;
+  if (pending) {
     core_.dma.read(qp_.context.function, segments.all(), into, *this, cookie, core_.settings.timing.gather);
   }
+  if (some_inline) {
+    gather_inline(bytes, into);
+  }
   return true;
+}
+
+// The inline pieces among the next bytes of the message. After the start of a DMA, which leaves zeroes in their places.
+void Requester::gather_inline(std::uint32_t bytes, std::byte* into) const {
+  std::uint32_t entry = entry_;
+  std::uint64_t within = entry_offset_;
+  for (std::uint64_t done = 0; done < bytes && entry < current_.entry_count; ++entry, within = 0) {
+    const DataEntry& e = current_.entries[entry];
+    const std::uint64_t piece = std::min<std::uint64_t>(bytes - done, e.length - within);
+    if (e.is_inline) {
+      std::copy_n(wqe_.begin() + static_cast<std::ptrdiff_t>(e.address + within), piece, into + done);
+    }
+    done += piece;
+  }
 }
 
 fabric::ContentHandle Requester::make_packet(std::uint64_t offset, std::uint32_t bytes, bool first, bool last) {

@@ -77,6 +77,25 @@ TEST_F(FormatTest, InlineDataSaysWhereItIs) {
   EXPECT_EQ(request.opcode, SendOpcode::invalid);
 }
 
+// As UCX sends a header with a payload from memory.
+TEST_F(FormatTest, InlineDataAndPointersMix) {
+  control(0x0a, 4);
+  store32(wqe.data() + 16, 0x8000'0000U | 12);
+  data(2, 100, 0x500, 0x7000);
+  store32(wqe.data() + 48, 0x8000'0000U | 5);
+  decode();
+  EXPECT_EQ(request.opcode, SendOpcode::send);
+  EXPECT_TRUE(request.is_inline);
+  EXPECT_EQ(request.length, 117U);
+  ASSERT_EQ(request.entry_count, 3U);
+  EXPECT_TRUE(request.entries[0].is_inline);
+  EXPECT_EQ(request.entries[0].address, 20U);
+  EXPECT_FALSE(request.entries[1].is_inline);
+  EXPECT_EQ(request.entries[1].address, 0x7000U);
+  EXPECT_TRUE(request.entries[2].is_inline);
+  EXPECT_EQ(request.entries[2].address, 52U);
+}
+
 TEST_F(FormatTest, Datagram) {
   control(0x0b, 5);
   std::byte* av = wqe.data() + 16;

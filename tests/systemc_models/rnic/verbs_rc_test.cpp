@@ -40,6 +40,23 @@ TEST_F(RcTest, SendArrivesWithItsCompletions) {
   EXPECT_EQ(b.count(EventCode::communication), 0U);  // it was in rts before the first packet
 }
 
+// A header in the WQE, a payload in memory, a trailer in the WQE: one message over several packets, in order.
+TEST_F(RcTest, InlineDataAndPointersMakeOneMessage) {
+  const std::uint32_t payload = 2 * qa.context.mtu + 100;
+  b.post_receive(qb, {{mb, 8 * qa.context.mtu, kb}});
+  const char header[] = "header of 19 bytes";
+  const char trailer[] = "and a trailer";
+  Wqe wqe;
+  wqe.inline_data(header, sizeof(header)).data({ma + 7, payload, ka}).inline_data(trailer, sizeof(trailer));
+  a.post(qa, wqe);
+  run();
+  EXPECT_EQ(expect(a, ca).opcode, cqe::request);
+  EXPECT_EQ(expect(b, cb).bytes, sizeof(header) + payload + sizeof(trailer));
+  EXPECT_EQ(std::memcmp(b.memory.at(mb), header, sizeof(header)), 0);
+  EXPECT_TRUE(same(a, ma + 7, b, mb + sizeof(header), payload));
+  EXPECT_EQ(std::memcmp(b.memory.at(mb + sizeof(header) + payload), trailer, sizeof(trailer)), 0);
+}
+
 TEST_F(RcTest, WriteReadAndAtomics) {
   a.post(qa, write(0, 100'000, 10'000));
   a.post(qa, read(200'000, 300'000, 9'001));
