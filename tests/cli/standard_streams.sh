@@ -67,6 +67,7 @@ cmp -s server.toml kept.toml || { echo 'FAILED: the configuration was overwritte
 # A server leaves nothing, however it ends; a second one in its directory disturbs nothing.
 check "no directory" 1 "can't be made" "$o serve --json --directory /dev/null/x"
 start_server() {
+    rm -f served.out # of the one before
     $o serve --json --directory "$WORK/served" >served.out 2>&1 &
     server=$!
     for _ in $(seq 300); do [ -s served.out ] && return; sleep 0.1; done
