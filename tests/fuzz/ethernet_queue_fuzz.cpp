@@ -7,8 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "tests/fuzz/require.h"
-#include "tests/systemc_models/rnic/verbs_node.h"
+#include "tests/fuzz/two_nodes.h"
 
 namespace {
 
@@ -45,12 +44,6 @@ Queue make(Node& node, bool send, std::uint32_t index, const GuestCq& cq) {
   return q;
 }
 
-void run(pcie::Simulation& simulation) {
-  const Picoseconds end = simulation.now() + 1_ms;
-  for (unsigned i = 0; i < 20'000 && simulation.events.next_time() <= end && simulation.events.run_one(); ++i) {
-  }
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -74,8 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Queue rqs[] = {make(b, false, 1, cb), make(b, false, 2, cb)};
   const std::uint64_t buffers = b.allocate(16 * buffer_bytes);
   const std::uint32_t buffers_key = b.make_key(buffers, 16 * buffer_bytes);
-  const std::uint64_t guard = b.allocate(4096);
-  std::memset(b.memory.at(guard), 0x77, 4096);
+  const fuzz::Guard guard(b);
   const std::uint64_t source = a.allocate(1U << 14);
   const std::uint32_t source_key = a.make_key(source, 1U << 14);
   unsigned receives = 0;
@@ -133,22 +125,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       store32(a.memory.at(sq.record) + 4, sq.producer);
       a.engine.ring_send(0, Node::uar, sq.number);
     }
-    run(simulation);
+    fuzz::run(simulation);
     while (a.poll(ca)) {
     }
     while (const auto cqe = b.poll(cb)) {
       require(cqe->opcode != 2 || cqe->bytes <= buffer_bytes, "a received frame is no longer than its buffer");
     }
   }
-  for (Node* node : {&a, &b}) {
-    node->memory.cancel_all();
-    node->engine.reset(0);
-  }
-  for (unsigned i = 0; i < 100'000 && simulation.events.run_one(); ++i) {
-  }
-  require(a.memory.stray == 0 && b.memory.stray == 0, "DMA stays in the guest's memory");
-  require(std::all_of(b.memory.at(guard), b.memory.at(guard) + 4096, [](std::byte x) { return x == std::byte{0x77}; }),
-          "only posted receives are written");
-  require(pool.outstanding() == 0, "every frame is given back");
+  fuzz::finish(simulation, pool, a, b);
+  require(guard.untouched(), "only posted receives are written");
   return 0;
 }

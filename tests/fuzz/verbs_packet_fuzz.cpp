@@ -6,8 +6,7 @@
 #include <cstring>
 #include <span>
 
-#include "tests/fuzz/require.h"
-#include "tests/systemc_models/rnic/verbs_node.h"
+#include "tests/fuzz/two_nodes.h"
 
 namespace {
 
@@ -42,12 +41,6 @@ class Input {
   std::span<const std::uint8_t> bytes_;
 };
 
-void run(pcie::Simulation& simulation) {
-  const Picoseconds end = simulation.now() + 1_ms;
-  for (unsigned i = 0; i < 20'000 && simulation.events.next_time() <= end && simulation.events.run_one(); ++i) {
-  }
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -63,8 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   DirectPort::connect(a.wire, b.wire);
   GuestCq cb = b.make_cq(8);
   const std::uint64_t mb = b.allocate(area);
-  const std::uint64_t guard = b.allocate(4096);
-  std::memset(b.memory.at(guard), 0x77, 4096);
+  const fuzz::Guard guard(b);
   const std::uint32_t key = b.make_key(mb, area);
   GuestSrq srq = b.make_srq(3);
   srq.context.cq = cb.number;
@@ -157,19 +149,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     packet.destination_mac = {(flags & 64U) != 0 ? 0x0100'5e00'0001U : b.mac()};
     a.wire.send(packet);
     if ((flags & 128U) == 0) {
-      run(simulation);
+      fuzz::run(simulation);
     }
   }
-  run(simulation);
-  for (Node* node : {&a, &b}) {
-    node->memory.cancel_all();
-    node->engine.reset(0);
-  }
-  for (unsigned i = 0; i < 100'000 && simulation.events.run_one(); ++i) {
-  }
-  require(a.memory.stray == 0 && b.memory.stray == 0, "DMA stays in the guest's memory");
-  require(std::all_of(b.memory.at(guard), b.memory.at(guard) + 4096, [](std::byte x) { return x == std::byte{0x77}; }),
-          "only what a key covers is written");
-  require(pool.outstanding() == 0, "every packet is given back");
+  fuzz::run(simulation);
+  fuzz::finish(simulation, pool, a, b);
+  require(guard.untouched(), "only what a key covers is written");
   return 0;
 }

@@ -6,8 +6,7 @@
 #include <cstring>
 #include <span>
 
-#include "tests/fuzz/require.h"
-#include "tests/systemc_models/rnic/verbs_node.h"
+#include "tests/fuzz/two_nodes.h"
 
 namespace {
 
@@ -15,12 +14,6 @@ using namespace orrery;
 using namespace orrery::test;
 
 constexpr std::uint64_t area = 64U << 10;
-
-void run(pcie::Simulation& simulation) {
-  const Picoseconds end = simulation.now() + 2_ms;
-  for (unsigned i = 0; i < 20'000 && simulation.events.next_time() <= end && simulation.events.run_one(); ++i) {
-  }
-}
 
 }  // namespace
 
@@ -59,8 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Node::connect(a, qa, b, qb);
   const std::uint64_t ma = a.allocate(area);
   const std::uint64_t mb = b.allocate(area);
-  const std::uint64_t guard = b.allocate(4096);
-  std::memset(b.memory.at(guard), 0x77, 4096);
+  const fuzz::Guard guard(b);
   a.make_key(ma, area);  // 0x15a
   b.make_key(mb, area);
   MkeyContext list;  // 0x25a: a list that the guest has filled with anything
@@ -116,20 +108,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       default:
         store32(a.memory.at(qa.record) + 4, static_cast<std::uint32_t>(count));
         a.engine.ring_send(0, Node::uar, qa.number);
-        run(simulation);
+        fuzz::run(simulation, 2_ms);
         break;
     }
   }
-  run(simulation);
-  for (Node* node : {&a, &b}) {
-    node->memory.cancel_all();
-    node->engine.reset(0);
-  }
-  for (unsigned i = 0; i < 100'000 && simulation.events.run_one(); ++i) {
-  }
-  require(a.memory.stray == 0 && b.memory.stray == 0, "DMA stays in the guest's memory");
-  require(std::all_of(b.memory.at(guard), b.memory.at(guard) + 4096, [](std::byte x) { return x == std::byte{0x77}; }),
-          "only what a key covers is written");
-  require(pool.outstanding() == 0, "every packet is given back");
+  fuzz::run(simulation, 2_ms);
+  fuzz::finish(simulation, pool, a, b);
+  require(guard.untouched(), "only what a key covers is written");
   return 0;
 }
