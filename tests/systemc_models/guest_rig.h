@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "systemc_models/gpu/gpu_registers.h"
 #include "systemc_models/server/platform.h"
 #include "systemc_models/server/platform_function.h"
+#include "tests/noise.h"
 
 namespace orrery::models::testing {
 
@@ -28,14 +28,7 @@ inline ServerConfig small_server(TimeMode mode = TimeMode::functional) {
   return config;
 }
 
-inline std::vector<std::byte> noise(std::size_t size, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::byte> bytes(size);
-  for (std::byte& b : bytes) {
-    b = static_cast<std::byte>(random());
-  }
-  return bytes;
-}
+using test::noise;
 
 // Guest RAM: a memfd that is mapped here as a VMM maps it.
 class Ram {

@@ -33,6 +33,15 @@ class TimingTest : public testing::Test {
       EXPECT_EQ(done, count);
       return simulation.now();
     }
+    // Both queues of `a` are given that many WRITEs, then rung.
+    void load(int each, std::uint32_t bytes) {
+      for (int i = 0; i < each; ++i) {
+        a.put(qa, write(bytes));
+        a.put(qc, write(bytes));
+      }
+      a.ring(qa);
+      a.ring(qc);
+    }
     VerbsSettings settings;
     pcie::Simulation simulation;
     fabric::PacketPool pool;
@@ -85,12 +94,7 @@ TEST_F(TimingTest, TheSendEngineBoundsTheMessageRateOfAllQueues) {
   Pair pair({.message = microsecond});
   pair.connect();
   const Picoseconds start = pair.simulation.now();
-  for (int i = 0; i < 5; ++i) {
-    pair.a.put(pair.qa, pair.write(1024));
-    pair.a.put(pair.qc, pair.write(1024));
-  }
-  pair.a.ring(pair.qa);
-  pair.a.ring(pair.qc);
+  pair.load(5, 1024);
   EXPECT_EQ(pair.complete(10) - start, alone + 9 * microsecond);
 }
 
@@ -98,12 +102,7 @@ TEST_F(TimingTest, TheSendEngineBoundsTheMessageRateOfAllQueues) {
 TEST_F(TimingTest, QueuesTakeTurnsAtTheEngine) {
   Pair pair({.message = microsecond});
   pair.connect();
-  for (int i = 0; i < 8; ++i) {
-    pair.a.put(pair.qa, pair.write(8));
-    pair.a.put(pair.qc, pair.write(8));
-  }
-  pair.a.ring(pair.qa);
-  pair.a.ring(pair.qc);
+  pair.load(8, 8);
   int ahead = 0;
   for (int done = 0; done < 16 && pair.simulation.events.run_one();) {
     while (const std::optional<Cqe> cqe = pair.a.poll(pair.ca)) {
@@ -120,12 +119,7 @@ TEST_F(TimingTest, QueuesTakeTurnsAtTheEngine) {
 TEST_F(TimingTest, AQueueThatFailsWhileItWaitsHoldsNobodyUp) {
   Pair pair({.message = microsecond});
   pair.connect();
-  for (int i = 0; i < 4; ++i) {
-    pair.a.put(pair.qa, pair.write(8));
-    pair.a.put(pair.qc, pair.write(8));
-  }
-  pair.a.ring(pair.qa);
-  pair.a.ring(pair.qc);
+  pair.load(4, 8);
   pair.simulation.events.run_until(pair.simulation.now() + Picoseconds{500'000});
   pair.qc.context.state = QpState::error;
   pair.a.write(ContextKind::qp, pair.qc.number, pair.qc.context);
