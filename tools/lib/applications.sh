@@ -6,22 +6,14 @@ APPLICATIONS_RECIPE=(tools/lib/applications.sh guests/applications/packages.txt)
 applications_key() { recipe_key "${APPLICATIONS_RECIPE[@]}"; }
 
 setup_applications() {
-    local key tmp plan root package packages
+    local key tmp plan root packages
     key=$(applications_key)
     artifact_ready images/applications "$key" && return 0
     setup_hosttools
     step "guest applications: Debian packages"
     mapfile -t packages < <(list_of "$ORRERY_ROOT/guests/applications/packages.txt")
     plan=$(plan_file applications)
-    if ! plan_in_cache applications "${packages[@]}"; then
-        pool_open trixie
-        for package in "${packages[@]}"; do
-            pool_apt trixie apt-get download --print-uris "$package"
-        done | plan_lines >"$plan"
-        [ "$(wc -l <"$plan")" = ${#packages[@]} ] || die "Debian's package list states no SHA-256 for each of: ${packages[*]}"
-        pool_fetch alone trixie "guest applications" "$plan" "${packages[@]}"
-        plan_is_for applications "${packages[@]}"
-    fi
+    plan_and_fetch alone trixie applications "guest applications" "${packages[@]}"
     need_space "$ORRERY_CACHE" 200 "guest applications"
     tmp=$(begin_artifact images/applications)
     root="$tmp/root"

@@ -133,6 +133,14 @@ pool_plan() {
     fi
     plan_lines <<<"$plan"
 }
+# The same of the packages alone.
+pool_plan_alone() {
+    local pool=$1 package plan
+    shift
+    plan=$(for package in "$@"; do pool_apt "$pool" apt-get download --print-uris "$package"; done | plan_lines)
+    [ "$(wc -l <<<"$plan")" = $# ] || die "Debian's package list states no SHA-256 for each of: $*"
+    printf '%s\n' "$plan"
+}
 plan_lines() { sed -nE "s/^'[^']*' ([^ ]+) ([0-9]+) SHA256:([0-9a-f]{64})\$/\1 \2 \3/p" | sort; }
 
 # A plan is kept with the words that it was made for: making an image again, after a change of its
@@ -164,7 +172,7 @@ plan_and_fetch() {
     plan_in_cache "$name" "$@" && return 0
     pool_open "$pool"
     plan=$(plan_file "$name")
-    pool_plan "$pool" "$@" >"$plan"
+    if [ "$mode" = alone ]; then pool_plan_alone "$pool" "$@" >"$plan"; else pool_plan "$pool" "$@" >"$plan"; fi
     pool_fetch "$mode" "$pool" "$what" "$plan" "$@"
     plan_is_for "$name" "$@"
 }

@@ -46,10 +46,7 @@ setup_kernel() {
             if [ -n "$(pool_apt "$pool" apt-cache search --names-only "^${package//[.+]/\\&}\$")" ]; then packages+=("$package"); fi
         done
         # A kernel depends on what makes an initrd; the guest's is ours, so take the packages alone.
-        for package in "${packages[@]}"; do
-            pool_apt "$pool" apt-get download --print-uris "$package"
-        done | plan_lines >"$plan"
-        [ "$(wc -l <"$plan")" = ${#packages[@]} ] || die "Debian's package list states no SHA-256 for each of: ${packages[*]}"
+        pool_plan_alone "$pool" "${packages[@]}" >"$plan"
         pool_fetch alone "$pool" "guest kernel $name" "$plan" "${packages[@]}"
         plan_is_for "kernel-$name" "$name"
     fi
