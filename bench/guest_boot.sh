@@ -1,8 +1,8 @@
 #!/bin/bash
 # How long a guest takes to boot with all its devices, against the same QEMU without them, and against the same with a
-# device of QEMU's own (virtio-rng) in each of their slots: what is the emulated server's, and what any device costs. From QEMU's start until its
-# userland is up ("ready"), until the drivers of all its devices are loaded, and until it has run /bin/true and
-# switched itself off. Prints a table; asserts nothing.
+# device of QEMU's own (virtio-rng) in each of their slots: what is the emulated server's, and what any device costs.
+# From QEMU's start until its userland is up ("ready"), until the drivers of all its devices are loaded, and until it
+# has run /bin/true and switched itself off. Prints a table; asserts nothing.
 #   bench/guest_boot.sh [ROUNDS] [KERNEL]
 set -euo pipefail
 cd "$(dirname "$0")/.."

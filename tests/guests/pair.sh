@@ -58,3 +58,23 @@ stop_pair() {
     kill "$PID"
     wait "$PID" || true
 }
+
+# perftest_pair NAME ADDRESS PROGRAM…: server on mlx5_0 of the left guest, client on mlx5_0 of the right one, which meets it at
+# ADDRESS; both statuses count, and what they say is in NAME-left.log and NAME-right.log. With GIDs set, on those. perftest
+# times itself by the emulated CPU's cycle counter, and gives up if that ran unevenly: once more, then.
+perftest_pair() {
+    local name=$1 address=$2 try status server left_gid=() right_gid=()
+    shift 2
+    [ -z "${LEFT_GID:-}" ] || left_gid=(-x "$LEFT_GID") right_gid=(-x "$RIGHT_GID")
+    for try in 1 2 3 4 5; do
+        left "$@" -d mlx5_0 "${left_gid[@]}" >"$WORK/$name-left.log" 2>&1 &
+        server=$!
+        sleep 2
+        status=0
+        right "$@" -d mlx5_0 "${right_gid[@]}" "$address" >"$WORK/$name-right.log" 2>&1 || status=$?
+        wait "$server" || status=$?
+        [ "$status" -eq 0 ] && return
+        grep -q "Can't produce a report" "$WORK/$name-left.log" "$WORK/$name-right.log" || break
+    done
+    fail "$name: status $status, try $try"
+}

@@ -3,6 +3,7 @@
 # READ between their RNICs; a server that is killed under a transfer, and comes back; servers that must not be linked.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/pair.sh"
 
 kernel=$1
 (umask 077 && mkdir "$WORK/link" && head -c 32 /dev/urandom | base64 >"$WORK/link/token")
@@ -30,22 +31,10 @@ ready() {
         ip addr add 10.9.0.${number[$1]}/24 dev \$device && ip link set \$device up" >"$WORK/$1-ready.log" 2>&1 ||
         fail "$1's RNIC or network"
 }
-# pair NAME PROGRAM…: server in the left guest, client in the right one; both statuses count. perftest times itself by
-# the emulated CPU's cycle counter, and gives up if that ran unevenly: once more, then.
 pair() {
-    local name=$1 try status server
+    local name=$1
     shift
-    for try in 1 2 3; do
-        "$ORRERY" exec left -- "$@" -d mlx5_0 >"$WORK/$name-left.log" 2>&1 &
-        server=$!
-        sleep 2
-        status=0
-        "$ORRERY" exec right -- "$@" -d mlx5_0 10.9.0.1 >"$WORK/$name-right.log" 2>&1 || status=$?
-        wait "$server" || status=$?
-        [ "$status" -eq 0 ] && return
-        grep -q "Can't produce a report" "$WORK/$name-left.log" "$WORK/$name-right.log" || break
-    done
-    fail "$name: status $status, try $try"
+    perftest_pair "$name" 10.9.0.1 "$@"
 }
 
 start left "$WORK/left.log" "unix:$WORK/link/socket" --set network.link.0.listen=true
