@@ -60,7 +60,6 @@ class Mlx5Client {
   std::uint64_t add_pages(CommandBytes& input, std::uint64_t bytes);
   void bring_up();
   void make_objects();
-  void transition(std::uint32_t opcode, const CommandBytes& input);
   [[nodiscard]] CommandBytes qp_input(std::uint32_t opcode) const;
 
   ScriptedGuest& guest_;

@@ -47,14 +47,11 @@ class ScriptedGuest {
   std::uint64_t next_ = 0;
 };
 
-// Runs until `done`, event by event; throws Error when nothing happens any more, or after `limit` of simulated time:
-// `what` says what was waited for.
-template <class Done>
-void run_until(models::Platform& platform, Picoseconds limit, const char* what, Done done);
-
-// Not to be called by users.
+// Throws Error: `what` was waited for in vain.
 [[noreturn]] void never_happens(const models::Platform& platform, const char* what);
 
+// Runs until `done`, event by event; throws Error when nothing happens any more, or after `limit` of simulated time:
+// `what` says what was waited for.
 template <class Done>
 void run_until(models::Platform& platform, Picoseconds limit, const char* what, Done done) {
   const Picoseconds end = platform.now() + limit;

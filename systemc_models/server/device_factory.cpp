@@ -1,5 +1,7 @@
 #include "systemc_models/server/device_factory.h"
 
+#include "fabric/link.h"
+#include "fabric/wire_codec.h"
 #include "systemc_models/gpu/gpu_core.h"
 #include "systemc_models/gpu/gpu_function.h"
 #include "systemc_models/plugin/plugin.h"
@@ -53,12 +55,22 @@ void give_identity(const ServerConfig& config, unsigned ordinal, rnic::Managemen
       config.rnic.port_type == RnicPortType::ethernet ? rnic::reg::PortType::ethernet : rnic::reg::PortType::infiniband;
 }
 
-// Of a full packet to another RNIC below the ToR and its acknowledge back, without queues.
+// Time on one port of a packet of a reliable connection, preamble and gap included.
+Picoseconds time_on_port(const ServerConfig& config, fabric::RoceOperation operation, std::uint32_t payload) {
+  fabric::RoceHeaders headers;
+  headers.network.encapsulation = fabric::RoceEncapsulation::v2_ipv4;
+  headers.bth.opcode = fabric::opcode_of(fabric::RoceTransport::rc, operation);
+  headers.bth.extended = fabric::layout_of(headers.bth.opcode).extension != fabric::RoceExtension::none;
+  const std::uint64_t bytes =
+      fabric::frame_bytes(headers, payload) + fabric::fcs_bytes + fabric::preamble_and_gap_bytes;
+  return Picoseconds{bytes * 8'000 / config.network.port_gbit_per_s};
+}
+
+// Of a full packet to another RNIC below the ToR, and of its acknowledge back, without queues: two links each way.
 Picoseconds base_rtt(const ServerConfig& config) {
-  constexpr std::uint64_t full_packet_bits = (4096 + 82) * 8;
-  constexpr std::uint64_t acknowledge_bits = 84 * 8;
-  const Picoseconds serialisation{2 * (full_packet_bits + acknowledge_bits) * 1000 / config.network.port_gbit_per_s};
-  return 2 * (2 * config.network.propagation + config.network.switch_latency + config.rnic.pipeline) + serialisation;
+  const Picoseconds fixed = 2 * config.network.propagation + config.network.switch_latency + config.rnic.pipeline;
+  return 2 * (fixed + time_on_port(config, fabric::RoceOperation::write_middle, 4096) +
+              time_on_port(config, fabric::RoceOperation::acknowledge, 0));
 }
 
 Device make_mlx5(const ServerConfig& config, const Topology::Endpoint& endpoint, Network& network) {
