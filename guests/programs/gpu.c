@@ -7,8 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#define RING_COMMANDS (1u << GPU_RING_LOG2)
-#define RING_BYTES (RING_COMMANDS * sizeof(struct orrery_gpu_command))
+#define RING_BYTES ((1u << GPU_RING_LOG2) * sizeof(struct orrery_gpu_command))
 #define CONTROL_PAGE 4096
 
 _Static_assert(RING_BYTES <= CONTROL_PAGE, "a ring fits into one page, so that it is contiguous on the bus");
@@ -36,6 +35,7 @@ void gpus_open(struct machine* machine, struct gpus* gpus) {
     snprintf(gpu->name, sizeof(gpu->name), "gpu%u", register_read32(gpu->device, ORRERY_GPU_INDEX) % 1000);
     gpu->ring = control.bytes + offset;
     gpu->ring_bus = dma_address(&control, offset);
+    gpu->ring_log2 = GPU_RING_LOG2;
     gpu->fence = (volatile uint64_t*)(void*)(control.bytes + offset + CONTROL_PAGE);
     gpu->fence_bus = dma_address(&control, offset + CONTROL_PAGE);
     gpu_reset(gpu);
@@ -47,7 +47,7 @@ void gpu_reset(struct gpu* gpu) {
   const struct device* device = gpu->device;
   register_write32(device, ORRERY_GPU_ENGINE_CONTROL, ORRERY_GPU_CONTROL_RESET);
   register_write64(device, ORRERY_GPU_RING_BASE, gpu->ring_bus);
-  register_write32(device, ORRERY_GPU_RING_LOG2, GPU_RING_LOG2);
+  register_write32(device, ORRERY_GPU_RING_LOG2, gpu->ring_log2);
   register_write32(device, ORRERY_GPU_INTERRUPT_STATUS, UINT32_MAX);
   register_write32(device, ORRERY_GPU_INTERRUPT_ENABLE, gpu->machine->vfio ? (1u << DEVICE_VECTORS) - 1 : 0);
   register_write32(device, ORRERY_GPU_ENGINE_CONTROL, ORRERY_GPU_CONTROL_ENABLE);
@@ -65,7 +65,8 @@ static bool halted(const struct gpu* gpu) {
 
 bool gpu_push(struct gpu* gpu, const struct orrery_gpu_command* command) {
   const int64_t deadline = now_ms() + gpu->machine->timeout_ms;
-  while (gpu->tail - register_read32(gpu->device, ORRERY_GPU_RING_HEAD) >= RING_COMMANDS) {
+  const uint32_t commands = 1u << gpu->ring_log2;
+  while (gpu->tail - register_read32(gpu->device, ORRERY_GPU_RING_HEAD) >= commands) {
     gpu_doorbell(gpu);
     if (halted(gpu) || now_ms() > deadline) {
       return false;
@@ -73,7 +74,7 @@ bool gpu_push(struct gpu* gpu, const struct orrery_gpu_command* command) {
     const struct timespec pause = {.tv_nsec = 100000};
     nanosleep(&pause, NULL);
   }
-  memcpy(gpu->ring + gpu->tail % RING_COMMANDS * sizeof(*command), command, sizeof(*command));
+  memcpy(gpu->ring + gpu->tail % commands * sizeof(*command), command, sizeof(*command));
   ++gpu->tail;
   return true;
 }

@@ -12,15 +12,16 @@
 #include "report.h"
 #include "systemc_models/gpu/gpu_registers.h"
 
-#define GPU_RING_LOG2 6
+#define GPU_RING_LOG2 6 /* of the ring that gpus_open() makes */
 #define GPU_VECTOR_DONE 1
 
 struct gpu {
   struct machine* machine;
   struct device* device;
-  char name[8]; /* "gpu3": by the index in its registers */
-  uint8_t* ring;
+  char name[8];  /* "gpu3": by the index in its registers */
+  uint8_t* ring; /* 2^ring_log2 commands, contiguous on the bus; a new one takes effect with gpu_reset() */
   uint64_t ring_bus;
+  unsigned ring_log2;
   volatile uint64_t* fence;
   uint64_t fence_bus;
   uint32_t tail;

@@ -17,6 +17,7 @@ static const struct {
   bool by_name_only; /* not part of "all" */
 } tests[] = {
     {"outage", test_outage, "wait until the devices read all ones, and until they are back", true},
+    {"load", test_load, "keep every GPU copying to host memory until --timeout (/run/orrery-load: it has begun)", true},
     {"memory", test_memory, "GPU memory through its BAR, by the CPU", false},
     {"copy", test_copy, "engine copies: host to GPU and back, GPU to GPU", false},
     {"allreduce", test_allreduce, "ring AllReduce over all GPUs, sums and byte counters verified", false},
@@ -36,7 +37,7 @@ static void usage(FILE* out) {
     fprintf(out, "  %-10s %s\n", tests[i].name, tests[i].help);
   }
   fprintf(out,
-          "  all        all of these but outage\n"
+          "  all        all of these but outage and load\n"
           "\n"
           "  --size BYTES       of a copy, and of each GPU's data in an AllReduce (default 4 MiB)\n"
           "  --window BYTES     of each GPU's BAR2 that peers and the CPU get to see (default 16 MiB)\n"

@@ -23,6 +23,7 @@ struct session {
 
 void test_topology(void); /* needs no access to any device */
 void test_outage(struct session* session);
+void test_load(struct session* session);
 void test_memory(struct session* session);
 void test_copy(struct session* session);
 void test_allreduce(struct session* session);

@@ -21,12 +21,12 @@ trap cleanup EXIT
 
 fail() {
     printf 'FAILED: %s\n' "$*" >&2
+    # The log written last comes first: it is the one that tells, and a report that is cut short is cut at its end.
     local log
-    for log in "$WORK"/*.log; do
-        [ -f "$log" ] || continue
+    while read -r log; do
         printf 'the end of %s:\n' "${log##*/}" >&2
-        tail -n 40 "$log" | tr -d '\r' | sed 's/^/  | /' >&2
-    done
+        tail -n 40 "$log" | tr -d '\r' | cut -c 1-400 | sed 's/^/  | /' >&2
+    done < <(find "$WORK" -maxdepth 1 -name '*.log' -printf '%T@ %p\n' | sort -rn | cut -d ' ' -f 2-)
     exit 1
 }
 pass() { printf 'ok: %s\n' "$*"; }

@@ -31,9 +31,9 @@ demo=(/usr/bin/orrery-guest-demo --size 256K)
 right_demo=$!
 "$ORRERY" exec left -- "${demo[@]}" topology copy >"$WORK/left-demo.log" 2>&1 || fail "left's demo"
 has "$WORK/left-demo.log" '^topology .*: pass' 6 || fail "left doesn't see 6 functions"
-# A long transfer is under way when the guest dies.
-("$ORRERY" exec left -- "${demo[@]}" --size 8M copy >/dev/null 2>&1 || true) &
-sleep 2
+# DMA is under way on all four GPUs when the guest dies.
+"$ORRERY" exec left -- sh -c "${demo[*]} --size 8M --timeout 300000 load >/tmp/load.log 2>&1 &"
+until_true 60 "left's load" "$ORRERY" exec left -- test -f /run/orrery-load
 kill -KILL "$(qemu_pid "$WORK/left.log")"
 until_true 30 "left's end" sh -c "! kill -0 $left"
 wait "$right_demo" || fail "right was disturbed by left's death"

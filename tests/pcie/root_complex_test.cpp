@@ -17,9 +17,9 @@
 namespace orrery::pcie::root_complex_test {
 namespace {
 
-using testing::Interrupts;
-using testing::HostStub;
 using testing::Collector;
+using testing::HostStub;
+using testing::Interrupts;
 using namespace testing::root_complex;  // NOLINT(google-build-using-namespace): the rig
 using test::noise;
 
