@@ -27,6 +27,10 @@ constexpr std::size_t most_input = 16 << 20;
 constexpr milliseconds between_syncs{1000};
 constexpr milliseconds first_poll{10};
 constexpr milliseconds slowest_poll{200};
+// How long a command keeps the agent to itself: most end before, and are spared connecting anew for each question.
+constexpr milliseconds undisturbed{1000};
+
+constexpr milliseconds last_words{1000};  // for killing what ran out of time
 
 constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -41,8 +45,8 @@ std::uint32_t fresh_id() {
 
 constexpr const char* no_agent = "the guest's agent doesn't answer";
 constexpr const char* no_agent_remedy =
-    "the guest's image needs the package qemu-guest-agent, running; a guest that is still booting, or one that "
-    "another orrery exec talks to, doesn't answer yet either";
+    "the guest's image needs the package qemu-guest-agent, running; a guest that is still booting, or one whose "
+    "agent another program talks to, doesn't answer yet either";
 
 }  // namespace
 
@@ -147,13 +151,19 @@ class GuestAgent::State : public std::enable_shared_from_this<State> {
   }
 
   void disconnect() {
-    timer_.cancel();
+    release();
     limit_.cancel();
+    guest_pid_.reset();
+    ran_out_.clear();
+  }
+
+  // Lets another program talk to the agent; connect() goes on where this was.
+  void release() {
+    timer_.cancel();
     poll_.cancel();
     stream_.reset();
     expected_ = {};
     synchronised_ = false;
-    guest_pid_.reset();
   }
 
   void connect(milliseconds answer_limit) {
@@ -230,7 +240,16 @@ class GuestAgent::State : public std::enable_shared_from_this<State> {
     }
   }
 
+  // What there is to say on a new connection.
   void begin() {
+    if (!ran_out_.empty()) {
+      kill();
+      return;
+    }
+    if (guest_pid_) {
+      ask_status();
+      return;
+    }
     if (command_.empty()) {
       finish({});  // a ping
       return;
@@ -255,19 +274,30 @@ class GuestAgent::State : public std::enable_shared_from_this<State> {
     }
     guest_pid_ = value["pid"].get<std::int64_t>();
     interval_ = first_poll;
+    share_from_ = std::chrono::steady_clock::now() + undisturbed;
     poll_later();
   }
 
   void poll_later() {
+    if (std::chrono::steady_clock::now() >= share_from_) {
+      release();
+    }
     poll_.expires_after(interval_);
     interval_ = std::min(interval_ * 2, slowest_poll);
     poll_.async_wait([self = shared_from_this()](const boost::system::error_code& cancelled) {
       if (cancelled || !self->guest_pid_) {
         return;
       }
-      self->ask("guest-exec-status", {{"pid", *self->guest_pid_}},
-                [state = self.get()](const nlohmann::json& message) { state->polled(message); });
+      if (self->stream_) {
+        self->ask_status();
+      } else {
+        self->connect(self->answer_limit_);
+      }
     });
+  }
+
+  void ask_status() {
+    ask("guest-exec-status", {{"pid", *guest_pid_}}, [this](const nlohmann::json& message) { polled(message); });
   }
 
   void polled(const nlohmann::json& message) {
@@ -334,32 +364,38 @@ class GuestAgent::State : public std::enable_shared_from_this<State> {
   }
 
   void ran_out(milliseconds time_limit) {
-    if (!stream_ || !stream_->is_open()) {
-      fail(fmt::format("the guest's agent can't be reached: nothing listens on {}", path_),
-           "is the guest still running?");
+    if (!guest_pid_) {
+      if (!stream_ || !stream_->is_open()) {
+        fail(fmt::format("the guest's agent can't be reached: nothing listens on {}", path_),
+             "is the guest still running?");
+      } else if (!synchronised_) {
+        fail(no_agent, no_agent_remedy);
+      } else {
+        fail(fmt::format("the command didn't start within {} ms", time_limit.count()));
+      }
       return;
     }
-    if (!synchronised_) {
-      fail(no_agent, no_agent_remedy);
-      return;
+    ran_out_ = fmt::format("the command didn't end within {} ms", time_limit.count());
+    if (synchronised_) {
+      poll_.cancel();
+      kill();
+    } else {
+      release();
+      connect(last_words);
     }
-    const std::string failure = fmt::format("the command didn't end within {} ms", time_limit.count());
-    if (!guest_pid_ || !stream_) {
-      fail(failure);
-      return;
-    }
-    // Its whole life is over for us; in the guest too, if the agent still answers.
+  }
+
+  // Its whole life is over for us; in the guest too, if the agent still answers.
+  void kill() {
     const nlohmann::json arguments = {{"path", "kill"}, {"arg", {"-KILL", std::to_string(*guest_pid_)}}};
-    guest_pid_.reset();
-    poll_.cancel();
-    ask("guest-exec", arguments, [this, failure](const nlohmann::json& message) {
-      fail(failure,
+    ask("guest-exec", arguments, [this](const nlohmann::json& message) {
+      fail(std::string(ran_out_),
            message.contains("error") ? "it still runs in the guest: there is no kill program" : "it was killed");
     });
-    timer_.expires_after(milliseconds(1000));
-    timer_.async_wait([self = shared_from_this(), failure](const boost::system::error_code& cancelled) {
+    timer_.expires_after(last_words);
+    timer_.async_wait([self = shared_from_this()](const boost::system::error_code& cancelled) {
       if (!cancelled) {
-        self->fail(failure, "it may still run in the guest: its agent doesn't answer any more");
+        self->fail(std::string(self->ran_out_), "it may still run in the guest: its agent doesn't answer any more");
       }
     });
   }
@@ -379,6 +415,8 @@ class GuestAgent::State : public std::enable_shared_from_this<State> {
   std::uint32_t sync_id_ = 0;
   bool synchronised_ = false;
   std::optional<std::int64_t> guest_pid_;
+  std::chrono::steady_clock::time_point share_from_;
+  std::string ran_out_;  // not empty: the command is to be killed, and this is why
 };
 
 GuestAgent::GuestAgent(asio::io_context& io, std::string socket_path)

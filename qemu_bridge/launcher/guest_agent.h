@@ -1,6 +1,7 @@
 // qemu-guest-agent's protocol (QEMU's docs/interop/qemu-ga.rst and qemu-ga-ref), for `orrery exec`.
 //
-// One command at a time over the agent's UNIX socket, which takes one client at a time. The guest is not
+// The agent's UNIX socket takes one client at a time. A command that lasts lets go of it between questions, so that
+// several programs can have commands under way in one guest; one object has one at a time. The guest is not
 // trusted: what it answers is bounded and checked. One thread: the io_context's.
 #pragma once
 
@@ -47,7 +48,7 @@ class GuestAgent {
   // never from inside the call.
   void exec(std::vector<std::string> command, std::string input, std::chrono::milliseconds time_limit, Done done);
 
-  // How long the first answer may take before the guest is taken to have no agent.
+  // How long the first answer of a connection may take before the guest is taken to have no agent.
   void set_answer_limit(std::chrono::milliseconds limit);
 
  private:

@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds between_attempts{20};
 
 bool may_come_yet(const error_code& failed) {
   return failed == asio::error::connection_refused || failed == boost::system::errc::no_such_file_or_directory ||
-         failed == asio::error::try_again;
+         failed == asio::error::try_again || failed == asio::error::no_buffer_space;  // how asio gives a full backlog
 }
 
 }  // namespace

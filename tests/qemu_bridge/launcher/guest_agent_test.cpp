@@ -12,6 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using nlohmann::json;
+using ::testing::ElementsAre;
 using testing::FakePeer;
 using ::testing::HasSubstr;
 using testing::PeerConnection;
@@ -181,6 +182,58 @@ TEST_F(GuestAgentTest, ACommandThatDoesNotEndIsKilledInTheGuest) {
   });
   EXPECT_EQ(exec(peer.path(), {"sleep"}, {}, 300ms).failure, "the command didn't end within 300 ms");
   EXPECT_EQ(kill["arguments"]["arg"], (json{"-KILL", "42"}));
+}
+
+// An agent that takes one client after the other; each is served until it goes.
+class Agent {
+ public:
+  explicit Agent(unsigned clients, unsigned clients_until_exit)
+      : peer_([this, clients_until_exit](PeerConnection& p) { serve(p, ++clients_ > clients_until_exit); }, clients) {}
+  [[nodiscard]] const std::string& path() const { return peer_.path(); }
+  [[nodiscard]] const std::vector<std::string>& commands() const { return commands_; }  // once the peer has ended
+
+ private:
+  void serve(PeerConnection& peer, bool exited) {
+    for (json request = peer.request(); request.is_object(); request = peer.request()) {
+      if (request["execute"] == "guest-sync-delimited") {
+        peer.send("\xff" + json{{"return", request["arguments"]["id"]}}.dump() + "\n");
+      } else if (request["execute"] == "guest-exec") {
+        commands_.push_back(request["arguments"]["path"]);
+        peer.send_json(json{{"return", {{"pid", 42}}}});
+      } else {
+        peer.send_json(json{{"return", {{"exited", exited}, {"exitcode", 7}}}});
+      }
+    }
+  }
+  unsigned clients_ = 0;
+  std::vector<std::string> commands_;
+  FakePeer peer_;  // its thread uses the others
+};
+
+// The socket is let go of between questions, and the command is not started again.
+TEST_F(GuestAgentTest, ACommandThatLastsLeavesRoomForOthers) {
+  std::vector<std::string> commands;
+  {
+    Agent agent(4, 3);
+    const GuestExecResult result = exec(agent.path(), {"sleep"});
+    EXPECT_EQ(result.failure, "");
+    EXPECT_EQ(result.exit_code, 7);
+    commands = agent.commands();
+  }
+  EXPECT_THAT(commands, ElementsAre("sleep"));
+}
+
+TEST_F(GuestAgentTest, ACommandThatLastsIsKilledOverANewConnection) {
+  GuestExecResult result;
+  std::vector<std::string> commands;
+  {
+    Agent agent(2, 2);
+    result = exec(agent.path(), {"sleep"}, {}, 1300ms);
+    commands = agent.commands();
+  }
+  EXPECT_EQ(result.failure, "the command didn't end within 1300 ms");
+  EXPECT_EQ(result.remedy, "it was killed");
+  EXPECT_THAT(commands, ElementsAre("sleep", "kill"));
 }
 
 TEST_F(GuestAgentTest, InputThatIsTooLongIsRefused) {
