@@ -6,13 +6,8 @@ set -euo pipefail
 . "$(dirname "$0")/pair.sh"
 
 kernel=$1
-cache=${ORRERY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/orrery}
-for file in "$cache/kernels/$kernel/vmlinuz" "$cache/images/$kernel/initrd" "$cache/images/applications/applications.cpio"; do
-    [ -f "$file" ] || fail "$file isn't there; ./dev setup test fetches it"
-done
-cat "$cache/images/$kernel/initrd" "$cache/images/applications/applications.cpio" >"$WORK/initrd"
-start_pair ucx --kernel "$cache/kernels/$kernel/vmlinuz" --initrd "$WORK/initrd" --memory 1024 \
-    --append 'console=ttyS0 panic=-1 no_timer_check'
+applications_initrd "$kernel" "$WORK/initrd"
+start_pair ucx --kernel "$BOOT_KERNEL" --initrd "$WORK/initrd" --memory 1024 --append "$BOOT_APPEND"
 count=0
 # run TRANSPORT TEST SIZE ITERATIONS
 run() {

@@ -78,3 +78,16 @@ perftest_pair() {
     done
     fail "$name: status $status, try $try"
 }
+
+# applications_initrd KERNEL FILE: the initrd with the applications joined to it, in FILE. BOOT_KERNEL and BOOT_APPEND: what
+# to boot it with.
+# shellcheck disable=SC2034  # the scripts that source this read them
+applications_initrd() {
+    local cache=${ORRERY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/orrery} file
+    BOOT_KERNEL=$cache/kernels/$1/vmlinuz
+    BOOT_APPEND='console=ttyS0 panic=-1 no_timer_check'
+    for file in "$BOOT_KERNEL" "$cache/images/$1/initrd" "$cache/images/applications/applications.cpio"; do
+        [ -f "$file" ] || fail "$file isn't there; ./dev setup test fetches it"
+    done
+    cat "$cache/images/$1/initrd" "$cache/images/applications/applications.cpio" >"$2"
+}
