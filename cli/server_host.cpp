@@ -190,6 +190,16 @@ bool ServerHost::poll_servers() {
   return any;
 }
 
+bool ServerHost::look_on(bool active) {
+  const Clock::time_point now = Clock::now();
+  if (active) {
+    wait_.ended(now - silent_since_);
+    silent_since_ = now;
+    return true;
+  }
+  return now - silent_since_ < wait_.wait() && spare_core_.spare(now);
+}
+
 void ServerHost::turn(std::chrono::microseconds longest) {
   ++turns_;
   if (links_ != nullptr) {
@@ -219,7 +229,7 @@ void ServerHost::turn(std::chrono::microseconds longest) {
     wall_start_ = Clock::now();
     simulated_start_ = platform_->now();
   }
-  if (active || options_.poll || stopped_) {
+  if (look_on(active) || options_.poll || stopped_) {
     return;
   }
   const Picoseconds next = platform_->next_activity();
@@ -231,7 +241,9 @@ void ServerHost::turn(std::chrono::microseconds longest) {
     sleep = std::min(sleep, std::chrono::microseconds(static_cast<std::int64_t>(std::min(micros, 1e6))));
   }
   if (sleep >= shortest_sleep) {
-    io_.run_one_for(sleep);
+    if (io_.run_one_for(sleep) != 0) {
+      look_on(true);
+    }
     if (io_.stopped()) {
       io_.restart();
     }

@@ -17,9 +17,11 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "cli/adaptive_wait.h"
 #include "cli/firmware_control.h"
 #include "cli/firmware_host.h"
 #include "cli/recorder.h"
+#include "cli/spare_core.h"
 #include "fabric/instance_link/sockets.h"
 #include "pcie/tlp_trace.h"
 #include "qemu_bridge/server.h"
@@ -70,6 +72,8 @@ class ServerHost {
   void turn(std::chrono::microseconds longest);
   [[nodiscard]] Picoseconds target_time();
   bool poll_servers();
+  // True: the next message is likely to come before a sleeping thread could have been woken, and no core is missed.
+  bool look_on(bool active);
   void start_firmware();
   void stop_firmware();
 
@@ -86,6 +90,9 @@ class ServerHost {
   std::vector<bridge::Server*> polled_;
   std::size_t last_active_ = 0;
   std::uint64_t turns_ = 0;
+  AdaptiveWait wait_{std::chrono::microseconds(10), std::chrono::microseconds(100)};
+  Clock::time_point silent_since_;
+  SpareCore spare_core_;
   Clock::time_point wall_start_;
   Picoseconds simulated_start_;
   bool stopped_ = false;
