@@ -65,6 +65,7 @@ for operation in write send read atomic; do
     perf "${operation}_lat" "ib_${operation}_lat" -n 100 -x "$v2_ipv4"
     across "${operation}_cm" "ib_${operation}_bw -R -n 100 -d mlx5_0" "ib_${operation}_bw -R -n 100 -d mlx5_1 10.7.0.1"
     perf "${operation}_16" "ib_${operation}_bw" -q 16 -n 100 -x "$v2_ipv4"
+    perf "${operation}_64" "ib_${operation}_bw" -q 64 -n 50 -x "$v2_ipv4"
     perf "${operation}_both" "ib_${operation}_bw" -b -n 100 -x "$v2_ipv4"
     for kind in v1_ipv4 v1_ipv6 v2_ipv6; do
         eval "at=\$$kind"

@@ -19,6 +19,7 @@ pair_address='
     exit 1'
 
 # start_pair NAME ARGUMENTS…: boots both and sets them up. Its process id is in PID; the GIDs are in LEFT_GID and RIGHT_GID.
+# LEFT_KERNEL and RIGHT_KERNEL: their kernels, if the arguments name none for both.
 # A configuration file among the arguments may say more, but names the guests left and right and their devices.
 # shellcheck disable=SC2034  # the scripts that source this read them
 start_pair() {
@@ -27,7 +28,7 @@ start_pair() {
     case " $* " in
     *' --config '*) ;;
     *)
-        cat >"$WORK/pair.toml" <<'TOML'
+        cat >"$WORK/pair.toml" <<TOML
 [topology]
 switches = 2
 rnics_per_switch = 1
@@ -35,9 +36,11 @@ gpus_per_switch = 0
 [[guest]]
 name = "left"
 devices = ["rnic0"]
+kernel = "${LEFT_KERNEL:-}"
 [[guest]]
 name = "right"
 devices = ["rnic1"]
+kernel = "${RIGHT_KERNEL:-}"
 TOML
         set -- --config "$WORK/pair.toml" "$@"
         ;;

@@ -1,11 +1,12 @@
 #!/bin/bash
+# two_servers.sh LEFT_KERNEL RIGHT_KERNEL
 # Two servers, each a process with a guest of its own, linked over a UNIX socket and over TCP: pingpong, RDMA WRITE and
 # READ between their RNICs; a server that is killed under a transfer, and comes back; servers that must not be linked.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/pair.sh"
 
-kernel=$1
+declare -A kernel=([left]=$1 [right]=$2)
 (umask 077 && mkdir "$WORK/link" && head -c 32 /dev/urandom | base64 >"$WORK/link/token")
 # What the programs exchange before they use the RNICs goes over a virtio network between the guests.
 declare -A peer=([left]=right [right]=left) number=([left]=1 [right]=2)
@@ -14,7 +15,7 @@ port=$((20000 + RANDOM % 10000))
 start() {
     local name=$1 log=$2 address=$3
     shift 3
-    start_boot "$log" --run "$name" --json --kernel "$kernel" --memory 512 --no-network \
+    start_boot "$log" --run "$name" --json --kernel "${kernel[$name]}" --memory 512 --no-network \
         --set "server.name=$name" --set "server.index=${number[$name]}" --set "guest.0.name=$name" \
         --set rnic.personality=mlx5 --set rnic.port_type=infiniband --set topology.switches=0 --set topology.rnics=1 --set topology.gpus=0 \
         --set "network.link.0.token_file=$WORK/link/token" --set "network.link.0.address=$address" \
@@ -51,6 +52,10 @@ pair large ibv_rc_pingpong -s 1048576 -n 20 -c
 pair write_bw ib_write_bw -n 500
 pair read_lat ib_read_lat -n 100
 bandwidth=$(awk '$1 == 65536 { print $4 }' "$WORK/write_bw-right.log")
+for name in left right; do
+    in_guest "$name" 'uname -r' >"$WORK/$name-kernel"
+    has "$WORK/$name-kernel" "^${kernel[$name]%-cloud}\\..*-cloud-" || fail "$name's kernel isn't ${kernel[$name]}"
+done
 pass "over a UNIX socket: RC pingpong, large messages, RDMA WRITE ($bandwidth MiB/s) and READ"
 
 # The left server dies under a transfer: the right guest's QP ends with "retry exceeded" (status 12), and nothing else.
