@@ -38,6 +38,7 @@ bridge::FirmwareMachineSpec machine_spec(const FirmwareHostOptions& options) {
   spec.gdb_socket = machine_socket(file(".gdb"));
   spec.qmp_socket = machine_socket(file(".qmp"));
   spec.stopped = options.stopped;
+  spec.code_logs = options.code_logs;
   return spec;
 }
 

@@ -25,6 +25,7 @@ struct FirmwareHostOptions {
   // If set, the machine is not started anew: called once when it has ended, or would have to be restarted. `status`:
   // QEMU's exit status; -1: killed, or the firmware crashed.
   std::function<void(int status, const std::string& sentence)> once;
+  std::string code_logs = {};  // directory for logs of the code that ran (FirmwareMachineSpec); empty: none
 };
 
 class FirmwareHost {

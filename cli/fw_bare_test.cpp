@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/code_coverage.h"
 #include "cli/config_options.h"
 #include "cli/output.h"
 #include "cli/server_host.h"
@@ -194,6 +195,11 @@ int fw_bare_test(const FwBareTestOptions& options) {
   std::optional<int> status;
   std::string sentence;
   ServerHostOptions server{run.path()};
+  std::optional<CodeLogs> code_logs;
+  if (!options.coverage.empty()) {
+    require_tracefile(options.coverage, options.elf);
+    server.firmware_code_logs = code_logs.emplace().path();
+  }
   server.firmware_once = [&](int exit, const std::string& words) {
     status = exit;
     sentence = words;
@@ -239,6 +245,9 @@ int fw_bare_test(const FwBareTestOptions& options) {
       discard_file(options.junit);
       throw Error(fmt::format("{} can't be written", options.junit), "name a file that you may write");
     }
+  }
+  if (code_logs) {
+    write_code_coverage(options.elf, code_logs->path(), options.coverage);
   }
   flush_output();
   host.close();

@@ -11,6 +11,7 @@ struct FwBareTestOptions {
   std::string map;                  // empty: the RNIC's own registers
   std::vector<std::string> faults;  // "read NAME VALUE [COUNT]", "write NAME VALUE [COUNT]", "dma CHANNEL [COUNT]"
   std::string junit;                // file; empty: none
+  std::string coverage;             // file for lcov; empty: none
   unsigned seconds = 60;
 };
 

@@ -99,10 +99,10 @@ void ServerHost::start_firmware() {
     ControlledFirmware one{topology.endpoints[i].name, {}, block, {}, {}, {}};
     one.target = machines ? "riscv64" : config.rnic.firmware == models::RnicFirmware::native ? "native" : "none";
     if (machines) {
-      firmware_.push_back(
-          std::make_unique<FirmwareHost>(io_, *block,
-                                         FirmwareHostOptions{one.rnic, directory, program, elf, options_.stop_firmware,
-                                                             config.rnic.firmware_map, options_.firmware_once}));
+      firmware_.push_back(std::make_unique<FirmwareHost>(
+          io_, *block,
+          FirmwareHostOptions{one.rnic, directory, program, elf, options_.stop_firmware, config.rnic.firmware_map,
+                              options_.firmware_once, options_.firmware_code_logs}));
       polled_.push_back(&firmware_.back()->server());
       one.elf = elf;
       one.console_log = firmware_.back()->spec().console_log;

@@ -36,6 +36,8 @@ struct ServerHostOptions {
   bool stop_firmware = false;              // of target riscv64: it waits for a debugger before its first instruction
   // See FirmwareHostOptions::once.
   std::function<void(int status, const std::string& sentence)> firmware_once = {};
+  // Directory for logs of the firmware's code that ran (bridge::FirmwareMachineSpec); empty: none.
+  std::string firmware_code_logs = {};
 };
 
 class ServerHost {

@@ -77,6 +77,13 @@ std::vector<std::string> firmware_machine_arguments(const FirmwareMachineSpec& s
       "-device",
       device.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
   };
+  if (!spec.code_logs.empty()) {
+    // %d is the process's id: a machine that is started again doesn't overwrite the log of the one before.
+    for (const char* word : {"-accel", "tcg,one-insn-per-tb=on", "-d", "in_asm", "-D"}) {
+      arguments.emplace_back(word);
+    }
+    arguments.push_back(spec.code_logs + "/%d.log");
+  }
   if (spec.stopped) {
     arguments.emplace_back("-S");
   }

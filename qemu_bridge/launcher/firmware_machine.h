@@ -27,6 +27,9 @@ struct FirmwareMachineSpec {
   std::string gdb_socket;
   std::string qmp_socket;
   unsigned memory_mib = 64;
+  // If set, a directory: each machine logs the instructions it is about to run for the first time, in a file *.log of
+  // its own there (QEMU's `-d in_asm`, one instruction at a time). Slower.
+  std::string code_logs;
   bool stopped = false;  // waits for a debugger before the first instruction
 };
 

@@ -20,6 +20,21 @@ for test in id scratch alarm uptime dma_round_trip dma_where_nothing_is; do
 done
 has "$WORK/clean.log" '^registers: 12 of 12 accessed; 0 accesses refused' || fail "the coverage of registers"
 has "$WORK/clean.xml" '<testsuite name="acme_test" tests="6" failures="0" errors="0">' || fail "the JUnit file"
+# The line that counts failures runs in no good run, the one that counts tests in each; lcov reads what is written.
+line() { grep -n "$1" "$example/acme_test.c" | head -n 1 | cut -d: -f1; }
+failing=$(line '++failures;')
+bare 0 covered --coverage "$WORK/covered.info"
+bare 1 covered_failure --coverage "$WORK/failure.info" --fault 'read ID 0 1'
+has "$WORK/covered.info" "^SF:.*examples/firmware/acme_test\\.c\$" || fail "no source file in the coverage"
+has "$WORK/covered.info" "^DA:$failing,0\$" || fail "line $failing ran, or isn't known"
+has "$WORK/failure.info" "^DA:$failing,1\$" || fail "line $failing didn't run"
+has "$WORK/covered.info" '^FNDA:1,acme_main$' || fail "no function in the coverage"
+[ "$(grep -c '^DA:.*,1$' "$WORK/covered.info")" -ge 25 ] || fail "fewer lines ran than the six tests have"
+bare 1 uncovered --coverage "$WORK/none/covered.info"
+has "$WORK/uncovered.log" 'none/covered.info can.t be written' || fail "a tracefile that can't be written"
+riscv64-linux-gnu-objcopy --strip-debug "$elf" "$WORK/stripped.elf"
+elf=$WORK/stripped.elf bare 1 stripped --coverage "$WORK/stripped.info"
+has "$WORK/stripped.log" 'stripped.elf says nothing of its source lines' || fail "an ELF file without line table"
 bare 1 register --fault 'read ID 0 1' --junit "$WORK/register.xml"
 has "$WORK/register.log" '^FAIL id: wrong' || fail "a register fault isn't found"
 has "$WORK/register.log" '^5 of 6 tests passed' || fail "a register fault does more than it should"

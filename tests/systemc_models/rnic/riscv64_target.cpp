@@ -1,5 +1,6 @@
 // The target riscv64 under the tests of the native one: each rig's firmware runs on a machine of its own, and simulated
-// time stands still while it works. ORRERY_FIRMWARE_ELF names another ELF than ours.
+// time stands still while it works. ORRERY_FIRMWARE_ELF names another ELF than ours, ORRERY_FIRMWARE_CODE_LOGS a
+// directory for logs of the code that ran.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -31,6 +32,9 @@ class Riscv64Target final : public FirmwareTarget {
     options.directory = directory_;
     options.program = bridge::find_qemu_riscv();
     options.elf = cli::firmware_elf(elf != nullptr ? elf : ORRERY_BUILT_FIRMWARE);
+    if (const char* logs = std::getenv("ORRERY_FIRMWARE_CODE_LOGS"); logs != nullptr) {
+      options.code_logs = logs;
+    }
     host_ = std::make_unique<cli::FirmwareHost>(io_, block, options);
     bus_.before_event = [this] { come_to_rest(); };
   }
