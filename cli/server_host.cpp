@@ -229,7 +229,7 @@ void ServerHost::turn(std::chrono::microseconds longest) {
     wall_start_ = Clock::now();
     simulated_start_ = platform_->now();
   }
-  if (look_on(active) || options_.poll || stopped_) {
+  if (options_.poll || stopped_ || look_on(active)) {
     return;
   }
   const Picoseconds next = platform_->next_activity();
